@@ -1,9 +1,9 @@
-/* backward_free.cu: the split backward, whose blocks never wait for each other, timed beside the
+/* backward_free.cu: the backward pass apart, timed beside the
  * ordered one; and the chains alone: ordered, without turns, without dQ.
  *
  * B S = 16384 tokens, H D = 2048 channels, bf16. All take turns in one process; the cache is
  * flushed before each; medians. */
-#include "../../tests/cuda/backward_split.h"
+#include "../../tests/cuda/backward_apart.h"
 #include "../../tests/cuda/handmade_pass.h"
 #include "cuda/sm90/backward/kernel.h"
 #include "cuda/support/launch.h"
@@ -11,11 +11,11 @@
 
 enum { ROUNDS = 11 };
 
-static turn whole(device_case &c, bool split)
+static turn whole(device_case &c, bool apart)
 {
-    return { [&c, split] {
+    return { [&c, apart] {
         char why[300] = "";
-        must_ordo(split ? backward_split(&c.pass, why, sizeof why)
+        must_ordo(apart ? backward_apart(&c.pass, why, sizeof why)
                         : ordo_cuda_launch_backward(&c.pass, why, sizeof why),
                   why);
     } };
@@ -66,7 +66,7 @@ int main(void)
     }
     printf("ms; TFLOP/s; speed relative to ordered: whole passes | chains alone\n"
            "%5s %3s %-6s %7s %6s %7s %6s | %7s %9s %6s %7s %6s\n",
-           "S", "D", "mask", "ordered", "TFLOP", "split", "speed", "ordered", "unordered", "speed",
+           "S", "D", "mask", "ordered", "TFLOP", "apart", "speed", "ordered", "unordered", "speed",
            "no dQ", "speed");
     for (const ordo_mask mask : { ORDO_MASK_FULL, ORDO_MASK_CAUSAL })
         for (int S = 2048; S <= 16384; S *= 2) {

@@ -6,7 +6,7 @@
  *     traffic read|write|l2 [SECONDS]  a stream of known bytes instead of a pass: reads or writes
  * of 4 GiB, or reads of 16 MiB that L2 holds
  *
- * FORM is flash (head sizes up to 128), split (129 to 256) or phase, PASS forward or backward. DIM
+ * FORM is flash (head sizes up to 128), apart (129 to 256) or phase, PASS forward or backward. DIM
  * is a head size, or two for phase: 192/128 has values of 128 columns. 16k tokens in sequences of
  * 8k, full mask. bench/gpu/counters_h200 runs it. */
 #include <cuda_profiler_api.h>
@@ -140,12 +140,12 @@ static bool form_has(const char *form, int dim, int v_dim)
         return dim >= 128 && dim <= 576 && v_dim >= 8 && v_dim <= dim;
     return v_dim == dim &&
            (strcmp(form, "flash") == 0 ? dim >= 8 && dim <= 128
-                                       : strcmp(form, "split") == 0 && dim > 128 && dim <= 256);
+                                       : strcmp(form, "apart") == 0 && dim > 128 && dim <= 256);
 }
 
 static int usage(void)
 {
-    fputs("usage: traffic flash|split|phase forward|backward DIM [SECONDS]\n"
+    fputs("usage: traffic flash|apart|phase forward|backward DIM [SECONDS]\n"
           "       traffic read|write|l2 [SECONDS]\n",
           stderr);
     return 2;

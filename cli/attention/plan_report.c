@@ -92,9 +92,9 @@ static void print_form(const cli_plan_report *r)
         fputs(", which moves the fewest", stdout);
     else
         printf("; %s has no kernels for this head size, but moves fewer", f->fewest);
-    printf(" bytes per score between L2 and shared memory: flash %.0f, phase %.0f; split %.0f "
+    printf(" bytes per score between L2 and shared memory: flash %.0f, phase %.0f; apart %.0f "
            "with seven products\n",
-           f->flash_bytes, f->phase_bytes, f->split_bytes);
+           f->flash_bytes, f->phase_bytes, f->apart_bytes);
 }
 
 static void print_one(const void *report)
@@ -242,7 +242,7 @@ static void bytes_json(cli_json *json, const cli_forecast *f)
 {
     cli_json_object(json, "bytes_per_score");
     cli_json_real(json, "flash", f->flash_bytes);
-    cli_json_real(json, "split", f->split_bytes);
+    cli_json_real(json, "apart", f->apart_bytes);
     cli_json_real(json, "phase", f->phase_bytes);
     cli_json_real(json, "phase_hbm", f->phase_hbm_bytes);
     cli_json_text(json, "fewest", f->fewest);

@@ -20,7 +20,7 @@ typedef struct cli_forecast {
     const char *forward_limiter, *backward_limiter, *rng_limiter;
     bool
         counted; /* the I/O model knows the machine: bytes per score between L2 and shared memory */
-    double flash_bytes, split_bytes, phase_bytes;
+    double flash_bytes, apart_bytes, phase_bytes;
     double phase_hbm_bytes; /* between L2 and main memory */
     const char *fewest;     /* of the forms with five products, the one that moves the fewest */
 } cli_forecast;

@@ -139,10 +139,12 @@ typedef enum ordo_promise {
  * have flash only. */
 typedef enum ordo_form {
     ORDO_FORM_FLASH, /* a key tile stays, with its dk and dv; dq is added over the key tiles */
-    ORDO_FORM_SPLIT, /* so for dk and dv; dq by a second walk, which computes the scores again */
+    ORDO_FORM_APART, /* so for dk and dv; dq by a second walk, which computes the scores again */
     ORDO_FORM_PHASE, /* P and dS to the workspace; then product by product */
-    ORDO_FORM_CHAIN  /* as split for dk and dv, which leaves dS in the workspace; then one product
+    ORDO_FORM_CHAIN, /* as apart for dk and dv, which leaves dS in the workspace; then one product
                       * for dq */
+
+    ORDO_FORM_SPLIT = ORDO_FORM_APART /* the name of version 0.1.0; the next version removes it */
 } ordo_form;
 
 typedef struct ordo_plan_info {

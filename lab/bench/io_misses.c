@@ -235,7 +235,7 @@ int main(int argc, char **argv)
         compare(argv[0], ORDO_IO_FORWARD, ORDO_IO_FLASH, n, d);
         compare(argv[0], ORDO_IO_FORWARD, ORDO_IO_FUSED, n, d);
         compare(argv[0], ORDO_IO_BACKWARD, ORDO_IO_FLASH, n, d);
-        compare(argv[0], ORDO_IO_BACKWARD, ORDO_IO_SPLIT, n, d);
+        compare(argv[0], ORDO_IO_BACKWARD, ORDO_IO_APART, n, d);
         compare(argv[0], ORDO_IO_BACKWARD, ORDO_IO_PHASE, n, d);
         compare(argv[0], ORDO_IO_BACKWARD, ORDO_IO_FUSED, n, d);
     }

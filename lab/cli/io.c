@@ -94,6 +94,11 @@ static int finish(request *r)
     ordo_io_problem *p = &r->problem;
     *p = (ordo_io_problem)ORDO_IO_PROBLEM_INIT;
     r->all = strcmp(r->algorithm, "all") == 0;
+    if (strcmp(r->algorithm, "split") == 0) {
+        cli_error(CLI_OK, "note: --algorithm split will not be accepted by the next version; "
+                          "expected apart");
+        r->algorithm = "apart";
+    }
     if (!r->all && ordo_io_algorithm_from_name(r->algorithm, &r->chosen) != ORDO_OK)
         return cli_usage("%s, or all", ordo_last_error());
     if (r->n == 0 || r->d == 0)
@@ -143,7 +148,7 @@ static int read_tiles(const request *r, ordo_io_tiles *t)
     } shapes[] = {
         { ORDO_IO_FLASH, 1, 2, "the tile that stays, then the one that streams (1)" },
         { ORDO_IO_FLASH1, 1, 2, "columns, then rows (1)" },
-        { ORDO_IO_SPLIT, 2, 4, "columns of one kernel, rows of the other, then the streams (1,1)" },
+        { ORDO_IO_APART, 2, 4, "columns of one kernel, rows of the other, then the streams (1,1)" },
         { ORDO_IO_MAT, 4, 4, "rows, columns of scores; rows, columns of output" },
         { ORDO_IO_PHASE, 5, 5, "rows, columns of scores; rows of dq, rows of dk and dv, columns" },
         { ORDO_IO_FUSED, 2, 2, "rows, columns of scores" },
@@ -166,7 +171,7 @@ static int read_tiles(const request *r, ordo_io_tiles *t)
         v[k] = r->tiles.values[k];
     t->rows = v[0];
     t->cols = v[1];
-    if (r->chosen == ORDO_IO_SPLIT)
+    if (r->chosen == ORDO_IO_APART)
         *t = (ordo_io_tiles) { .cols = v[0], .out_rows = v[1], .rows = v[2], .out_cols = v[3] };
     else if (r->chosen == ORDO_IO_FLASH1 || (r->chosen == ORDO_IO_FLASH && !stays))
         *t = (ordo_io_tiles) { .cols = v[0], .rows = v[1] };
@@ -320,7 +325,7 @@ static int run_hbm(const request *r)
     if (r->n == 0 || r->d == 0)
         return cli_usage("--%s: missing; expected a size", r->n == 0 ? "n" : "d");
     if (ordo_io_algorithm_from_name(r->algorithm, &asked.form) != ORDO_OK)
-        return cli_usage("--algorithm %s: expected flash, split, phase or best with --hbm",
+        return cli_usage("--algorithm %s: expected flash, apart, phase or best with --hbm",
                          r->algorithm);
     if (r->window || r->block_mask || r->block || r->sparse)
         return cli_usage("--window, --block-mask, --block, --sparse: --hbm replays full masks");
@@ -405,7 +410,7 @@ int cli_io(int argc, char **argv)
     cli_option machine[] = {
         OPT_INT("--cache", "M", &r.cache, 1, MOST_WORDS, "words of fast memory"),
         OPT_TEXT("--algorithm", "NAME|best|all", &r.algorithm,
-                 "naive, flash, flash1, split, mat, phase, fused"),
+                 "naive, flash, flash1, apart, mat, phase, fused"),
         OPT_LIST("--tile-sizes", "A,B,...", &r.tiles, 1, MOST,
                  "tile sizes instead of the best ones, in the order above"),
         OPT_INT("--strip", "W", &r.strip, 1, 65536, "inner indices moved at a time (default 1)"),
@@ -454,7 +459,7 @@ int cli_io(int argc, char **argv)
         "  flash   forward:  ROWS that stay, COLUMNS that stream (default 1)\n"
         "          backward: COLUMNS that stay, ROWS that stream (default 1)\n"
         "  flash1  COLUMNS that stay, ROWS that stream (default 1)\n"
-        "  split   COLUMNS that stay for dk and dv, ROWS that stay for dq, then what streams: "
+        "  apart   COLUMNS that stay for dk and dv, ROWS that stay for dq, then what streams: "
         "ROWS\n"
         "          for dk and dv, COLUMNS for dq (default 1,1)\n"
         "  mat     ROWS, COLUMNS of a tile of scores, ROWS, COLUMNS of a tile of the output\n"

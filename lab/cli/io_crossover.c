@@ -2,7 +2,7 @@
  * and measured.
  *
  * Measured rates come from what bench/gpu/phase_h200 --json prints: rows of a head size with
- * "figures" in TFLOP/s. "flash_bwd", "split_bwd" and "phase_bwd" were measured in turns; "ours_bwd"
+ * "figures" in TFLOP/s. "flash_bwd", "apart_bwd" and "phase_bwd" were measured in turns; "ours_bwd"
  * is the rate of the form that ordo uses, and counts where no figure names that form. Counted bytes
  * come from what bench/gpu/counters_h200 --json prints: "sm" of the "figures" of a row's "form" and
  * "pass". Rows with a full mask and 8192 rows count. */
@@ -18,14 +18,14 @@
 
 enum { MOST_BYTES = 16 << 20, SEQ = 8192 };
 
-const char *const cli_form_names[CLI_FORMS] = { "flash", "split", "phase" };
+const char *const cli_form_names[CLI_FORMS] = { "flash", "apart", "phase" };
 
 /* ---- predicted ---- */
 
 static int form_of(ordo_io_algorithm a)
 {
     return a == ORDO_IO_PHASE   ? CLI_FORM_PHASE
-           : a == ORDO_IO_SPLIT ? CLI_FORM_SPLIT
+           : a == ORDO_IO_APART ? CLI_FORM_APART
                                 : CLI_FORM_FLASH;
 }
 
@@ -56,8 +56,8 @@ static int predict(cli_crossover *c, const ordo_machine *machine)
             continue;
         c->rows[(d - CLI_CROSSOVER_FIRST) / CLI_CROSSOVER_STEP] = (cli_crossover_row) {
             .head_dim = d,
-            .bytes = { b.flash_reduce, b.split, b.phase },
-            .most = { known(b.flash_flops), known(b.split_flops), known(b.phase_flops) },
+            .bytes = { b.flash_reduce, b.apart, b.phase },
+            .most = { known(b.flash_flops), known(b.apart_flops), known(b.phase_flops) },
             .measured = { NAN, NAN, NAN },
             .counted = { NAN, NAN, NAN },
             .fewest = b.fewest,
@@ -230,8 +230,8 @@ static void print_crossover(const void *what)
            "memory, and TFLOP/s (five products counted) at most, by tensor cores, L2 and HBM.\n\n",
            c->title);
     printf("%26s  %-12s%21s   %21s\n", "bytes per score", "of five", "TFLOP/s at most", "measured");
-    printf("%5s %6s %6s %6s  %-6s %-5s %6s %6s %6s    %6s %6s %6s\n", "d", "flash", "split",
-           "phase", "fewest", "used", "flash", "split", "phase", "flash", "split", "phase");
+    printf("%5s %6s %6s %6s  %-6s %-5s %6s %6s %6s    %6s %6s %6s\n", "d", "flash", "apart",
+           "phase", "fewest", "used", "flash", "apart", "phase", "flash", "apart", "phase");
     for (int i = 0; i < CLI_CROSSOVER_ROWS; i++)
         print_row(&c->rows[i]);
     printf("\nUp to head size %" PRId64 " phase runs in chains, above in separate kernels.\n",

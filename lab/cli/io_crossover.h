@@ -5,7 +5,7 @@
 #include "kit/report.h"
 #include "ordo/lab/io.h"
 
-enum { CLI_FORM_FLASH, CLI_FORM_SPLIT, CLI_FORM_PHASE, CLI_FORMS };
+enum { CLI_FORM_FLASH, CLI_FORM_APART, CLI_FORM_PHASE, CLI_FORMS };
 enum {
     CLI_CROSSOVER_FIRST = 128,
     CLI_CROSSOVER_LAST = 576,

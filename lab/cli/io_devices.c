@@ -84,14 +84,14 @@ static void print_bytes(const table *t)
     printf("\nBytes between L2 and shared memory per score, backward, on %s (a model; tiles follow "
            "from\nregisters and shared memory):\n\n",
            t->hopper);
-    printf("%5s %9s %12s %10s %8s %8s %22s\n", "d", "tile", "flash, add", "flash, rmw", "split",
+    printf("%5s %9s %12s %10s %8s %8s %22s\n", "d", "tile", "flash, add", "flash, rmw", "apart",
            "phase", "flop/byte flash, phase");
     for (int i = 0; i < HEAD_SIZES; i++) {
         const ordo_io_bytes *b = &t->bytes[i];
         char tile[24];
         snprintf(tile, sizeof tile, "%" PRId64 "x%" PRId64, b->tile_q, b->tile_k);
         printf("%5" PRId64 " %9s %12.1f %10.1f %8.1f %8.1f %14.0f %7.0f\n", head_sizes[i], tile,
-               b->flash_reduce, b->flash_rmw, b->split, b->phase, b->flop_per_byte_flash,
+               b->flash_reduce, b->flash_rmw, b->apart, b->phase, b->flop_per_byte_flash,
                b->flop_per_byte_phase);
     }
 }
@@ -133,7 +133,7 @@ static void table_json(cli_json *json, const void *what)
         cli_json_int(json, "tile_k", b->tile_k);
         cli_json_real(json, "flash_reduce", b->flash_reduce);
         cli_json_real(json, "flash_rmw", b->flash_rmw);
-        cli_json_real(json, "split", b->split);
+        cli_json_real(json, "apart", b->apart);
         cli_json_real(json, "phase", b->phase);
         cli_json_end_object(json);
     }

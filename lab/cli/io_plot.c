@@ -213,7 +213,7 @@ static void draw_labels(const plot *p, const double *ends)
 
 static bool is_large(ordo_io_algorithm a)
 {
-    return a == ORDO_IO_FLASH || a == ORDO_IO_FLASH1 || a == ORDO_IO_SPLIT;
+    return a == ORDO_IO_FLASH || a == ORDO_IO_FLASH1 || a == ORDO_IO_APART;
 }
 
 /* The first M from which the best of the flash family moves no more than the best of the others. */

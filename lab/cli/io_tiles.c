@@ -20,7 +20,7 @@ size_t cli_io_tiles_list(ordo_io_pass pass, ordo_io_algorithm algorithm, const o
         list[n++] = t->cols;
         list[n++] = t->rows;
         break;
-    case ORDO_IO_SPLIT:
+    case ORDO_IO_APART:
         list[n++] = t->cols;
         list[n++] = t->out_rows;
         list[n++] = t->rows;

@@ -40,7 +40,7 @@ static void count_bytes(const ordo_problem *p, const ordo_machine *machine, cli_
     if (!f->counted)
         return;
     f->flash_bytes = bytes.flash_reduce;
-    f->split_bytes = bytes.split;
+    f->apart_bytes = bytes.apart;
     f->phase_bytes = bytes.phase;
     f->phase_hbm_bytes = bytes.phase_hbm;
     f->fewest = ordo_io_algorithm_name(bytes.fewest);

@@ -21,7 +21,7 @@ Order = Literal[
 Issue = Literal["default", "head", "key"]
 Assign = Literal["default", "pinned", "first-free"]
 DropoutMode = Literal["sequential", "fused", "overlapped", "pipelined"]
-Form = Literal["flash", "split", "phase", "chain"]
+Form = Literal["flash", "apart", "phase", "chain"]
 Promise = Literal["repeat", "portable", "batch", "split", "mask", "cut"]
 
 GROUP_WAVES = -1

@@ -166,7 +166,7 @@ static ordo_status wgmma_backward(const ordo_cuda_pass *pass, char *why, size_t 
 {
     switch (pass->form) {
     case ORDO_FORM_FLASH: return ordo_wgmma_backward_flash(pass, why, why_size);
-    case ORDO_FORM_SPLIT: return ordo_wgmma_backward_split(pass, why, why_size);
+    case ORDO_FORM_APART: return ordo_wgmma_backward_apart(pass, why, why_size);
     default: return ordo_wgmma_backward_phases(pass, why, why_size);
     }
 }

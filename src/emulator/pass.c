@@ -27,10 +27,10 @@ static ordo_status check(const ordo_plan *plan, ordo_pass which)
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ": backend emulator expects multiples of %d, as the kernels do",
                          p->head_dim, p->v_head_dim, HEAD_STEP);
-    if (which == ORDO_BACKWARD && plan->backward_form == ORDO_FORM_SPLIT)
+    if (which == ORDO_BACKWARD && plan->backward_form == ORDO_FORM_APART)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "backward_tile %" PRId64 "x%" PRId64
-                         ": backend emulator has no backward pass of the split form, which head "
+                         ": backend emulator has no backward pass of the form apart, which head "
                          "sizes 136 to 256 with dropout have",
                          plan->backward_tile.q, plan->backward_tile.k);
     return ORDO_OK;

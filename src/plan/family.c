@@ -9,7 +9,7 @@
  *
  * Tiles of sm90 (plan/family_sm90.h): backward, the largest whose accumulators fit the registers of
  * two consumer warpgroups. Above 128 backward passes run in chains or by phases; but those make no
- * keep bits, so with dropout they run up to 256 in a split form of seven products. CPU tiles: 128
+ * keep bits, so with dropout they run up to 256 in a form apart, of seven products. CPU tiles: 128
  * columns are one block of keep bits; with 64 rows the panels of a step fit a second-level cache up
  * to head size 128. dtype is not a column: no family has rows that differ by it. */
 #include "plan/family.h"
@@ -23,7 +23,7 @@
 #define FORWARD(head_dim)  { ORDO_SM90_FORWARD_Q(head_dim), ORDO_SM90_FORWARD_K(head_dim) }
 #define BACKWARD(head_dim) { ORDO_SM90_BACKWARD_Q(head_dim), ORDO_SM90_BACKWARD_K(head_dim) }
 #define FLASH(tile) { tile, ORDO_FORM_FLASH, false }
-#define SPLIT(tile) { tile, ORDO_FORM_SPLIT, false }
+#define APART(tile) { tile, ORDO_FORM_APART, false }
 #define CHAIN(tile) { tile, ORDO_FORM_CHAIN, true }
 #define PHASE(tile) { tile, ORDO_FORM_PHASE, true }
 #define ONE         { 1, 1 }
@@ -33,7 +33,7 @@ static const ordo_family_row rows_sm90[] = {
     /*     forward              backward              with dropout */
     {  64, FLASH(FORWARD(64)),  FLASH(BACKWARD(64)),  FLASH(BACKWARD(64)) },
     { 128, FLASH(FORWARD(128)), FLASH(BACKWARD(128)), FLASH(BACKWARD(128)) },
-    { 256, FLASH(FORWARD(256)), CHAIN(BACKWARD(576)), SPLIT(BACKWARD(256)) },
+    { 256, FLASH(FORWARD(256)), CHAIN(BACKWARD(576)), APART(BACKWARD(256)) },
     { 576, PHASE(FORWARD(576)), PHASE(BACKWARD(576)), PHASE(BACKWARD(576)) },
 };
 static const ordo_family_row rows_cpu[] = { { 576, FLASH(CPU), FLASH(CPU), FLASH(CPU) } };

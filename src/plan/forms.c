@@ -7,12 +7,12 @@ enum {
     ROWS = 64,                /* rows of a wgmma instruction */
     COLUMNS = 8,              /* its columns are a multiple of this */
     ACCUMULATORS = 256 * 200, /* two consumer warpgroups, 200 registers per thread */
-    STREAM = 32,              /* smallest number of streamed columns in the split kernel for dq */
+    STREAM = 32,              /* smallest number of streamed columns in the apart kernel for dq */
     PHASE_ROWS = 128,         /* tiles of the phase form, which are plain products */
     PHASE_COLS = 256,
     CHAIN_KEYS = ORDO_CHAIN_KEYS,
-    FLASH_MOST = 128, /* the largest head sizes of flash kernels, split ones and those by phases */
-    SPLIT_MOST = 256,
+    FLASH_MOST = 128, /* the largest head sizes of flash kernels, apart ones and those by phases */
+    APART_MOST = 256,
     PHASE_MOST = 576
 };
 
@@ -26,8 +26,8 @@ static int64_t flash_keys(int64_t columns, int64_t shared)
     return least < COLUMNS ? 0 : least / COLUMNS * COLUMNS;
 }
 
-/* Rows of a tile of the split kernel for dq: dq in registers with two thin score tiles. */
-static int64_t split_rows(int64_t d, int64_t columns, int64_t shared)
+/* Rows of a tile of the apart kernel for dq: dq in registers with two thin score tiles. */
+static int64_t apart_rows(int64_t d, int64_t columns, int64_t shared)
 {
     int64_t rows = 0;
     for (int64_t r = ROWS; r * (d + 2 * STREAM) <= ACCUMULATORS &&
@@ -57,15 +57,15 @@ ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, bool dropped, int64_t s
 {
     const int64_t columns = d + dv;
     const bool chains = ordo_form_chained(d, dv, dropped);
-    const int64_t keys = flash_keys(columns, shared), rows = split_rows(d, columns, shared);
-    ordo_form_counts c = { .flash_rows = ROWS, .flash_keys = keys, .split_rows = rows };
+    const int64_t keys = flash_keys(columns, shared), rows = apart_rows(d, columns, shared);
+    ordo_form_counts c = { .flash_rows = ROWS, .flash_keys = keys, .apart_rows = rows };
     /* Per key tile a row of q and of dout, two bytes an element, and dq in four: added, which is
      * one way, or read and written. */
     c.l2[ORDO_FORM_FLASH] = (ordo_traffic) { 2 * columns + 4 * d, keys };
     c.flash_stored = (ordo_traffic) { 2 * columns + (4 + 4) * d, keys };
     /* q and dout per key tile, then k and v per query tile. */
     if (keys > 0 && rows > 0)
-        c.l2[ORDO_FORM_SPLIT] = (ordo_traffic) { 2 * columns * (keys + rows), keys * rows };
+        c.l2[ORDO_FORM_APART] = (ordo_traffic) { 2 * columns * (keys + rows), keys * rows };
     c.l2[ORDO_FORM_PHASE] =
         chains ? chained(d, dv) : separate(ordo_form_columns(ORDO_FORM_PHASE, d, dv));
     /* P and dS written once, P read by one product and dS by two; in chains dS alone, read once. */
@@ -80,8 +80,8 @@ bool ordo_form_chained(int64_t d, int64_t dv, bool dropped)
 
 int64_t ordo_form_columns(ordo_form form, int64_t d, int64_t dv)
 {
-    const int64_t scores = d + dv; /* S and dP; split computes them twice */
-    return scores + (form == ORDO_FORM_SPLIT ? scores : 0) + dv + d + d;
+    const int64_t scores = d + dv; /* S and dP; apart computes them twice */
+    return scores + (form == ORDO_FORM_APART ? scores : 0) + dv + d + d;
 }
 
 bool ordo_form_exists(ordo_form form, int64_t head_dim)
@@ -89,7 +89,7 @@ bool ordo_form_exists(ordo_form form, int64_t head_dim)
     return form == ORDO_FORM_FLASH
                ? head_dim <= FLASH_MOST
                : head_dim > FLASH_MOST &&
-                     head_dim <= (form == ORDO_FORM_SPLIT ? SPLIT_MOST : PHASE_MOST);
+                     head_dim <= (form == ORDO_FORM_APART ? APART_MOST : PHASE_MOST);
 }
 
 ordo_form ordo_form_fewest(const ordo_form_counts *c)

@@ -1,12 +1,12 @@
 /* forms.h: the forms of the backward pass, and the bytes that each moves.
  *
  *   flash  a block keeps a key tile and its dk and dv and walks the query tiles; dq is added in L2
- *   split  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
+ *   apart  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
  *   phase  scores to the workspace, then one plain product after another (plan/phase.h); up to
- *          256 columns in chains (ORDO_FORM_CHAIN): as split for dk and dv, which stores dS; then
+ *          256 columns in chains (ORDO_FORM_CHAIN): as apart for dk and dv, which stores dS; then
  *          one plain product for dq
  *
- * What flash and split move per score grows with the square of the head size, because the tiles
+ * What flash and apart move per score grows with the square of the head size, because the tiles
  * that fit one multiprocessor shrink as it grows; what phase moves grows with the head size itself.
  * So do chains, whose tiles are the same at all head sizes that have them.
  * Tiles decide bits: a plan takes them, and the form, from the committed rows of its family
@@ -31,7 +31,7 @@ typedef struct ordo_traffic {
 typedef struct ordo_form_counts {
     int64_t flash_rows,
         flash_keys;              /* of a tile: the largest that fit registers and shared memory */
-    int64_t split_rows;          /* of a tile of the kernel for dq */
+    int64_t apart_rows;          /* of a tile of the kernel for dq */
     ordo_traffic l2[ORDO_FORMS]; /* between L2 and shared memory */
     ordo_traffic flash_stored;   /* as flash, but dq is read, added and written */
     int64_t hbm[ORDO_FORMS];     /* bytes per score that no cache holds: P and dS */
@@ -54,7 +54,7 @@ ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
 
 /* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
  * and the one that plans without dropout take: that one if it has kernels for this head size, else
- * phases, which measure faster than split in every length. Phases make no keep bits. */
+ * phases, which measure faster than apart in every length. Phases make no keep bits. */
 ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
 ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
 

@@ -72,7 +72,7 @@ const char *ordo_promise_name(ordo_promise level)
 
 const char *ordo_form_name(ordo_form form)
 {
-    static const char *const names[] = { "flash", "split", "phase", "chain" };
+    static const char *const names[] = { "flash", "apart", "phase", "chain" };
     return NAME(names, form);
 }
 

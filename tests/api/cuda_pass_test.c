@@ -343,7 +343,7 @@ TEST(head_sizes_have_buckets_and_forms)
         CHECK_INT(pass.head_dim, sizes[x][0]);
         CHECK_INT(ordo_pass_bucket(&pass), sizes[x][1]);
         CHECK_INT(pass.form, sizes[x][1] < 256    ? ORDO_FORM_FLASH
-                             : sizes[x][1] == 256 ? ORDO_FORM_SPLIT
+                             : sizes[x][1] == 256 ? ORDO_FORM_APART
                                                   : ORDO_FORM_PHASE);
         CHECK_INT(pass_of(f, ORDO_FORWARD).form,
                   sizes[x][1] <= 256 ? ORDO_FORM_FLASH : ORDO_FORM_PHASE);

@@ -105,7 +105,7 @@ def test_crossover():
     rows = {row["dim"]: row["figures"] for row in json.loads(text)["rows"]}
     assert code == 0 and min(rows) == 128 and max(rows) == 576 and len(rows) >= 8, text
     assert rows[256]["phase_bwd"] == 537.0 and rows[128]["phase_bwd"] == 401.0
-    assert rows[256]["split_bwd"] == 444.0 and rows[128]["flash_bwd"] == 540.0
+    assert rows[256]["apart_bwd"] == 444.0 and rows[128]["flash_bwd"] == 540.0
     assert all(set(rows[dim]) == {"ours_fwd", "ours_bwd"} for dim in rows if dim > 256), rows
     with tempfile.NamedTemporaryFile("w+") as file:  # as the I/O model reads it
         file.write(text)
@@ -113,7 +113,7 @@ def test_crossover():
         words = [COMMAND, "io", "--crossover", "--measured", file.name, "--json"]
         shown = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)
     by_dim = {row["head_dim"]: row["measured_flops"] for row in shown["rows"]}
-    assert by_dim[256]["phase"] == 537e12 and by_dim[256]["split"] == 444e12  # in turns
+    assert by_dim[256]["phase"] == 537e12 and by_dim[256]["apart"] == 444e12  # in turns
     assert by_dim[192]["phase"] == rows[192]["ours_bwd"] * 1e12
     assert by_dim[512]["phase"] == rows[512]["ours_bwd"] * 1e12 and by_dim[512]["flash"] is None
 

@@ -1,11 +1,11 @@
-/* backward_free_test.cu: the split backward, whose blocks never wait for each other, beside the
+/* backward_free_test.cu: the backward pass apart, beside the
  * ordered one: dK and dV have its bits, dQ its error, and dQ the same bits under every order and
  * number of workers. Outputs are poisoned first, so what is not written shows.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include <algorithm>
 
-#include "backward_split.h"
+#include "backward_apart.h"
 #include "base/half.h"
 #include "handmade_pass.h"
 
@@ -41,11 +41,11 @@ static gradients ordered(device_case &c)
     return gradients_of(c);
 }
 
-static gradients split(device_case &c)
+static gradients apart(device_case &c)
 {
     char why[300] = "";
     c.poison();
-    must_ordo(backward_split(&c.pass, why, sizeof why), why);
+    must_ordo(backward_apart(&c.pass, why, sizeof why), why);
     return gradients_of(c);
 }
 
@@ -156,7 +156,7 @@ static distance distance_of(const std::vector<uint16_t> &got, const std::vector<
 static void check_both(device_case &c, const char *name, double most)
 {
     const double rounding = 1e-5;
-    const gradients a = ordered(c), b = split(c);
+    const gradients a = ordered(c), b = apart(c);
     const std::vector<double> want = reference_dq(c);
     const distance da = distance_of(a.dq, want), db = distance_of(b.dq, want);
     check(a.dk == b.dk, name, "dK differs from ordered");
@@ -166,7 +166,7 @@ static void check_both(device_case &c, const char *name, double most)
         db.error <= most * db.size + rounding && db.error <= 1.2 * da.error + rounding;
     check(good, name, "error of dQ");
     if (!good)
-        printf("     of %.3e: ordered %.3e split %.3e\n", da.size, da.error, db.error);
+        printf("     of %.3e: ordered %.3e apart %.3e\n", da.size, da.error, db.error);
 }
 
 /* ---- many shapes ---- */
@@ -199,17 +199,17 @@ static void test_bits(int dim, ordo_mask mask)
 {
     device_case c({ 2, 4, 2, 1000, 1100, dim, mask, ORDO_ORDER_ASCENDING });
     c.forward();
-    const gradients first = split(c);
+    const gradients first = apart(c);
     int differ = 0;
     for (int repeat = 0; repeat < 50; repeat++) {
-        const gradients again = split(c);
+        const gradients again = apart(c);
         differ += again.dq != first.dq || again.dk != first.dk || again.dv != first.dv;
     }
     check(differ == 0, ordo_mask_name(mask), "repeats differ");
     for (const ordo_order order : { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING }) /* plain ones */
         for (const int workers : { 132, 114, 78, 32, 9 }) {
             c.again(workers, order);
-            differ += split(c).dq != first.dq;
+            differ += apart(c).dq != first.dq;
         }
     check(differ == 0, ordo_mask_name(mask), "orders or numbers of workers differ in dQ");
 }
@@ -236,7 +236,7 @@ static void test_not_finite(int dim)
         MUST(cudaMemcpy(tensors[what] + (size_t)300 * 2 * dim + 5, &value, 2,
                         cudaMemcpyHostToDevice));
         c.forward();
-        const std::vector<uint16_t> dq = split(c).dq;
+        const std::vector<uint16_t> dq = apart(c).dq;
         const std::vector<bool> a = bad_rows(ordered(c).dq, dim), b = bad_rows(dq, dim);
         const auto rows = std::count(a.begin(), a.end(), true);
         check(rows > 0 && rows < (long)a.size(), names[what], "nothing shows, or everything");

@@ -86,7 +86,7 @@ struct general_case : device_memory {
         }
         pass.layout = layout;
         pass.head_dim = pass.v_head_dim = z.head_dim;
-        pass.form = z.head_dim <= 128 ? ORDO_FORM_FLASH : ORDO_FORM_SPLIT;
+        pass.form = z.head_dim <= 128 ? ORDO_FORM_FLASH : ORDO_FORM_APART;
         pass.kernels = ORDO_KERNELS_WGMMA;
         pass.f16 = z.f16;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);

@@ -2,7 +2,7 @@
  * tensors, plan and workspace.
  *
  * For tests and benchmarks that the public API cannot serve: they launch kernels that the library
- * does not have (random delays before every turn, the split backward pass), read or raise the flag
+ * does not have (random delays before every turn, the backward pass apart), read or raise the flag
  * that starts a repair, change a pass between two launches, or time launches alone. What the public
  * API can reach belongs into the grid (grid_test.c, grid_fixed.h). */
 #ifndef TESTS_CUDA_HANDMADE_PASS_H
@@ -147,7 +147,7 @@ struct device_case : device_memory {
         options.workers = z.workers;
         options.group = z.group;
         options.section = z.section;
-        if (z.head_dim > 128 && z.head_dim <= 256) /* split, the form without panels */
+        if (z.head_dim > 128 && z.head_dim <= 256) /* apart, the form without panels */
             options.backward_tile = { ORDO_SM90_BACKWARD_Q(256), ORDO_SM90_BACKWARD_K(256) };
         must_ordo(ordo_machine_create(&machine, "h200"), "machine");
         must_ordo(ordo_plan_create(&plan, &asked, machine, &options), "plan");

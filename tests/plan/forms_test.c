@@ -9,8 +9,8 @@ static double per_score(ordo_traffic t)
     return (double)t.bytes / (double)t.scores;
 }
 
-/* By hand, for equal head sizes: flash 8 d / keys, split 4 d / keys + 4 d / rows, phase 10 d (1/128
- * + 1/256) + 6; in chains 4 d / 64 + 2 d / 128 + 4. For (d, v): flash (6 d + 2 v) / keys, split 2
+/* By hand, for equal head sizes: flash 8 d / keys, apart 4 d / keys + 4 d / rows, phase 10 d (1/128
+ * + 1/256) + 6; in chains 4 d / 64 + 2 d / 128 + 4. For (d, v): flash (6 d + 2 v) / keys, apart 2
  * (d + v) (1 / keys + 1 / rows), phase 2 (3 d + 2 v) (1/128 + 1/256) + 6; in chains 2 (d + v) / 64
  * + 2 d / 128
  * + 4. */
@@ -18,7 +18,7 @@ TEST(known_counts)
 {
     static const struct {
         int64_t d, v, keys, rows;
-        double flash, stored, split, phase;
+        double flash, stored, apart, phase;
     } known[] = {
         { 128, 128, 128, 256, 8, 12, 6, 14 },
         { 192, 192, 96, 192, 16, 24, 12, 19 },
@@ -34,10 +34,10 @@ TEST(known_counts)
         const ordo_form_counts c =
             ordo_forms_count(known[i].d, known[i].v, false, ORDO_SM90_SHARED);
         CHECK_INT(c.flash_keys, known[i].keys);
-        CHECK_INT(c.split_rows, known[i].rows);
+        CHECK_INT(c.apart_rows, known[i].rows);
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_FLASH]), known[i].flash, 1e-12);
         CHECK_NEAR(per_score(c.flash_stored), known[i].stored, 1e-12);
-        CHECK_NEAR(per_score(c.l2[ORDO_FORM_SPLIT]), known[i].split, 1e-12);
+        CHECK_NEAR(per_score(c.l2[ORDO_FORM_APART]), known[i].apart, 1e-12);
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_PHASE]), known[i].phase, 1e-12);
     }
     /* With dropout separate kernels, at every head size. */
@@ -81,7 +81,7 @@ TEST(less_shared_memory_prefers_phases)
     }
     const ordo_form_counts none = ordo_forms_count(2048, 2048, false, ORDO_SM90_SHARED);
     CHECK_INT(none.l2[ORDO_FORM_FLASH].scores, 0);
-    CHECK_INT(none.l2[ORDO_FORM_SPLIT].scores, 0);
+    CHECK_INT(none.l2[ORDO_FORM_APART].scores, 0);
     CHECK_INT(ordo_form_fewest(&none), ORDO_FORM_PHASE);
 }
 

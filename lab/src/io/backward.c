@@ -103,7 +103,7 @@ void ordo_io_backward_flash(const ordo_io_job *job)
     store_blind_rows(job, job->tiles.rows);
 }
 
-/* ---- split: dk and dv as above, then dq with rows resident ---- */
+/* ---- apart: dk and dv as above, then dq with rows resident ---- */
 
 static void rows_tile(const ordo_io_job *job, const row_visit *r, ordo_io_view dq, int64_t i,
                       int64_t j, int64_t cols)
@@ -145,7 +145,7 @@ void ordo_io_backward_rows(const ordo_io_job *job, int64_t height, int64_t width
     store_blind_rows(job, height);
 }
 
-void ordo_io_backward_split(const ordo_io_job *job)
+void ordo_io_backward_apart(const ordo_io_job *job)
 {
     ordo_io_delta(job);
     flash_columns(job, false);

@@ -73,14 +73,14 @@ static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_
         ordo_io_algorithm form;
         int64_t from, to;
     } sizes[] = { { ORDO_IO_FLASH, 64, 128 },
-                  { ORDO_IO_SPLIT, 192, 256 },
+                  { ORDO_IO_APART, 192, 256 },
                   { ORDO_IO_PHASE, 128, 576 } };
     size_t i = 0;
     while (i < 3 && sizes[i].form != form)
         i++;
     if (i == 3 || (pass != ORDO_IO_BACKWARD && (pass != ORDO_IO_FORWARD || form != ORDO_IO_PHASE)))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "pass %s, form %s: expected backward by flash, split or phase, or forward "
+                         "pass %s, form %s: expected backward by flash, apart or phase, or forward "
                          "by phase",
                          ordo_io_pass_name(pass), ordo_io_algorithm_name(form));
     if (p->layout != ORDO_DENSE || p->mask != ORDO_MASK_FULL || p->window.on ||
@@ -153,8 +153,8 @@ static ordo_status run_form(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_alg
         return ORDO_OK;
     }
     ordo_io_begin(job);
-    if (form == ORDO_IO_SPLIT)
-        ordo_io_split_backward(job);
+    if (form == ORDO_IO_APART)
+        ordo_io_apart_backward(job);
     else if (in_chains(&job->problem, pass, form))
         ordo_io_chains_backward(job);
     else

@@ -66,11 +66,11 @@ void ordo_io_begin(ordo_io_hbm_job *job);
 /* The flash form, with row statistics; may be out of memory, or too many steps. */
 ordo_status ordo_io_flash_backward(ordo_io_hbm_job *job);
 
-/* Both passes by phases, the backward pass in chains, and the two kernels of the split form;
+/* Both passes by phases, the backward pass in chains, and the two kernels of the apart form;
  * without row statistics. */
 void ordo_io_phases_forward(ordo_io_hbm_job *job);
 void ordo_io_phases_backward(ordo_io_hbm_job *job);
 void ordo_io_chains_backward(ordo_io_hbm_job *job);
-void ordo_io_split_backward(ordo_io_hbm_job *job);
+void ordo_io_apart_backward(ordo_io_hbm_job *job);
 
 #endif

@@ -1,5 +1,5 @@
 /* hbm_units.c: the kernels whose units wait for nobody: both passes by phases (src/cuda/phase), and
- * the split form (src/cuda/wide). Under a full mask they take head after head, in each the tiles of
+ * the apart form (src/cuda/wide). Under a full mask they take head after head, in each the tiles of
  * all sequences. */
 #include "io/hbm.h"
 
@@ -52,7 +52,7 @@ static void write_box(ordo_io_hbm_job *job, int32_t worker, ordo_io_object objec
     ordo_io_touch_box(job, worker, object, head, box, ORDO_IO_L2_WRITE);
 }
 
-/* ---- split, and chains ---- */
+/* ---- apart, and chains ---- */
 
 /* 64 keys: K and V once, Q and dO of 64 queries in each step. */
 static void keys_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32_t worker)
@@ -94,7 +94,7 @@ static void queries_step(ordo_io_hbm_job *job, int64_t unit, int32_t step, int32
         write_box(job, worker, ORDO_IO_DQ, u.head, own);
 }
 
-void ordo_io_split_backward(ordo_io_hbm_job *job)
+void ordo_io_apart_backward(ordo_io_hbm_job *job)
 {
     const int64_t keys = units_of(job, job->heads, 1, 1);
     const int64_t queries = units_of(job, job->heads, TILE, 1);

@@ -78,13 +78,13 @@ void ordo_io_forward_mat(const ordo_io_job *job);
 void ordo_io_forward_fused(const ordo_io_job *job);
 void ordo_io_backward_naive(const ordo_io_job *job);
 void ordo_io_backward_flash(const ordo_io_job *job);
-void ordo_io_backward_split(const ordo_io_job *job);
+void ordo_io_backward_apart(const ordo_io_job *job);
 void ordo_io_backward_phase(const ordo_io_job *job);
 void ordo_io_backward_fused(const ordo_io_job *job);
 void ordo_io_gradient_phase(const ordo_io_job *job);
 void ordo_io_gradient_flash(const ordo_io_job *job);
 
-/* The second kernel of SPLIT: dq from p and ds of row blocks. */
+/* The second kernel of APART: dq from p and ds of row blocks. */
 void ordo_io_backward_rows(const ordo_io_job *job, int64_t height, int64_t width);
 
 #endif

@@ -185,7 +185,7 @@ static double per_score(ordo_traffic t)
 
 static ordo_io_algorithm algorithm_of(ordo_form form)
 {
-    static const ordo_io_algorithm of[ORDO_FORMS] = { ORDO_IO_FLASH, ORDO_IO_SPLIT, ORDO_IO_PHASE };
+    static const ordo_io_algorithm of[ORDO_FORMS] = { ORDO_IO_FLASH, ORDO_IO_APART, ORDO_IO_PHASE };
     return of[form];
 }
 
@@ -236,7 +236,7 @@ ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, i
                          "head_dim %" PRId64 ", v_head_dim %" PRId64 ": expected %d to %d",
                          head_dim, v_head_dim, SMALLEST, LARGEST);
     const ordo_form_counts c = ordo_forms_count(head_dim, v_head_dim, false, (int64_t)shared);
-    if (c.l2[ORDO_FORM_SPLIT].scores == 0)
+    if (c.l2[ORDO_FORM_APART].scores == 0)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64 ": no flash tile fits",
                          head_dim, v_head_dim);
@@ -247,16 +247,16 @@ ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, i
         .tile_k = c.flash_keys,
         .flash_reduce = per_score(c.l2[ORDO_FORM_FLASH]),
         .flash_rmw = per_score(c.flash_stored),
-        .split = per_score(c.l2[ORDO_FORM_SPLIT]),
+        .apart = per_score(c.l2[ORDO_FORM_APART]),
         .phase = per_score(c.l2[ORDO_FORM_PHASE]),
         .phase_hbm = (double)c.hbm[ORDO_FORM_PHASE],
-        .split_rows = c.split_rows,
+        .apart_rows = c.apart_rows,
         .fewest = algorithm_of(ordo_form_fewest(&c)),
         .used = ordo_form_exists(used, wider) ? algorithm_of(used) : ORDO_IO_BEST,
     };
     bytes->flop_per_byte_flash = 2 * five / bytes->flash_reduce;
     bytes->flop_per_byte_phase = 2 * five / bytes->phase;
-    double *const rates[ORDO_FORMS] = { &bytes->flash_flops, &bytes->split_flops,
+    double *const rates[ORDO_FORMS] = { &bytes->flash_flops, &bytes->apart_flops,
                                         &bytes->phase_flops };
     for (int i = 0; i < ORDO_FORMS; i++)
         *rates[i] =

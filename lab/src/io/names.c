@@ -6,7 +6,7 @@
 
 static const char *const passes[] = { "unknown", "forward", "backward", "gradient" };
 static const char *const algorithms[] = { "best",  "naive", "flash", "flash1",
-                                          "split", "mat",   "phase", "fused" };
+                                          "apart", "mat",   "phase", "fused" };
 
 const char *ordo_io_pass_name(ordo_io_pass pass)
 {
@@ -29,7 +29,7 @@ ordo_status ordo_io_algorithm_from_name(const char *name, ordo_io_algorithm *alg
             return ORDO_OK;
         }
     return ordo_fail(ORDO_ERR_ARGUMENT,
-                     "algorithm '%s': expected best, naive, flash, flash1, split, mat, phase or "
+                     "algorithm '%s': expected best, naive, flash, flash1, apart, mat, phase or "
                      "fused",
                      name);
 }

@@ -161,7 +161,7 @@ static void flash_tiles(search *s, ordo_io_tiles *t)
         search_stream(s, t, rows, cols);
 }
 
-static void split_rows(search *s, ordo_io_tiles *t)
+static void apart_rows(search *s, ordo_io_tiles *t)
 {
     search_stream(s, t, (cut) { &t->out_cols, s->shape->cols, 0 },
                   (cut) { &t->out_rows, s->shape->rows, 0 });
@@ -269,9 +269,9 @@ bool ordo_io_attention_tiles(const ordo_io_shape *shape, ordo_io_algorithm algor
     if (panels && tiles->panel == 0)
         return false;
     switch (algorithm) {
-    case ORDO_IO_SPLIT:
+    case ORDO_IO_APART:
         return add_kind(shape, algorithm, flash_tiles, tiles) &&
-               add_kind(shape, algorithm, split_rows, tiles) &&
+               add_kind(shape, algorithm, apart_rows, tiles) &&
                ordo_io_attention_words(shape, algorithm, tiles).cache <= shape->cache;
     case ORDO_IO_MAT:
         return add_kind(shape, algorithm, score_tiles, tiles) &&
@@ -303,7 +303,7 @@ ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algor
 {
     const bool forward = shape->pass == ORDO_IO_FORWARD;
     const bool flash = algorithm == ORDO_IO_FLASH || algorithm == ORDO_IO_FLASH1;
-    const bool split = algorithm == ORDO_IO_SPLIT, mat = algorithm == ORDO_IO_MAT;
+    const bool apart = algorithm == ORDO_IO_APART, mat = algorithm == ORDO_IO_MAT;
     const bool phase = algorithm == ORDO_IO_PHASE;
     *tiles = *given;
     if (algorithm == ORDO_IO_NAIVE || shape->pass == ORDO_IO_GRADIENT) {
@@ -311,7 +311,7 @@ ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algor
         return ORDO_OK;
     }
     ORDO_TRY(set("rows", &tiles->rows, shape->rows,
-                 split || (flash && !(forward && algorithm == ORDO_IO_FLASH)) ? shape->strip : 0));
+                 apart || (flash && !(forward && algorithm == ORDO_IO_FLASH)) ? shape->strip : 0));
     ORDO_TRY(set("cols", &tiles->cols, shape->cols, flash && forward ? shape->strip : 0));
     if (mat || phase) {
         const int64_t panel = panel_rows(shape, algorithm);
@@ -327,7 +327,7 @@ ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algor
     }
     if (phase)
         ORDO_TRY(set("out_keys", &tiles->out_keys, shape->cols, 0));
-    if (split) {
+    if (apart) {
         ORDO_TRY(set("out_rows", &tiles->out_rows, shape->rows, 0));
         ORDO_TRY(set("out_cols", &tiles->out_cols, shape->cols, shape->strip));
     }

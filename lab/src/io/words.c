@@ -11,7 +11,7 @@ bool ordo_io_has(ordo_io_pass pass, ordo_io_algorithm algorithm)
     case ORDO_IO_FLASH: return true;
     case ORDO_IO_FLASH1:
     case ORDO_IO_MAT: return pass == ORDO_IO_FORWARD;
-    case ORDO_IO_SPLIT: return pass == ORDO_IO_BACKWARD;
+    case ORDO_IO_APART: return pass == ORDO_IO_BACKWARD;
     case ORDO_IO_PHASE: return pass != ORDO_IO_FORWARD;
     default: return false;
     }
@@ -102,7 +102,7 @@ static ordo_io_words backward_naive(const ordo_io_shape *s)
                              2 * s->rows * s->cols };
 }
 
-/* One kernel with an outer loop over column blocks; without dq it is the first kernel of SPLIT. */
+/* One kernel with an outer loop over column blocks; without dq it is the first kernel of APART. */
 static ordo_io_words backward_cols(const ordo_io_shape *s, const ordo_io_tiles *t, bool with_dq)
 {
     if (t->rows == 0)
@@ -221,7 +221,7 @@ ordo_io_words ordo_io_attention_words(const ordo_io_shape *s, ordo_io_algorithm 
         return forward ? forward_flash(s, t)
                        : ordo_io_words_add(delta_pass(s), backward_cols(s, t, true));
     case ORDO_IO_FLASH1: return forward_flash1(s, t);
-    case ORDO_IO_SPLIT:
+    case ORDO_IO_APART:
         return ordo_io_words_add(ordo_io_words_add(delta_pass(s), backward_cols(s, t, false)),
                                  ordo_io_rows_words(s, t->out_rows, t->out_cols));
     case ORDO_IO_MAT: return forward_mat(s, t);

@@ -162,7 +162,7 @@ ordo_status ordo_io_world_run(ordo_io_world *w)
                               [ORDO_IO_FUSED] = ordo_io_forward_fused },
         [ORDO_IO_BACKWARD] = { [ORDO_IO_NAIVE] = ordo_io_backward_naive,
                                [ORDO_IO_FLASH] = ordo_io_backward_flash,
-                               [ORDO_IO_SPLIT] = ordo_io_backward_split,
+                               [ORDO_IO_APART] = ordo_io_backward_apart,
                                [ORDO_IO_PHASE] = ordo_io_backward_phase,
                                [ORDO_IO_FUSED] = ordo_io_backward_fused },
         [ORDO_IO_GRADIENT] = { [ORDO_IO_FLASH] = ordo_io_gradient_flash,

@@ -14,7 +14,7 @@ forward flash 9 70656 3168
 forward mat 24,25,16,32 52320 12384
 forward fused 24,24 46080 12384
 backward flash 4 235008 79968
-backward split 4,6 268992 9312
+backward apart 4,6 268992 9312
 backward phase 20,32,20,20,32 138816 27744
 backward fused 24,12 158208 49248
 END
@@ -74,7 +74,7 @@ grep -q 'words moved / lower bound' "$work/ratio.svg" || fail "--ratio: another 
 refuses 2 "--ratio: expected only with --sweep and --svg" io --n 64 --d 16 --cache 256 --ratio
 # The sweep: every algorithm, the bound, and the crossover on one plot.
 status 0 io --pass backward --n 4k --d 64 --sweep cache=512..64k --svg "$work/plot.svg"
-for part in phase fused split flash 'lower bound' 'flash from 1.' '</svg>'; do
+for part in phase fused apart flash 'lower bound' 'flash from 1.' '</svg>'; do
     grep -qF -- "$part" "$work/plot.svg" || fail "no '$part' in the plot"
 done
 json io --n 1k --d 64 --sweep cache=1k..4k
@@ -111,13 +111,13 @@ status 0 io --crossover --measured "$forms"
 prints '  256   25.6   20.8   24.0  phase  phase    854    610    854         -    436    639'
 prints '  512  102.4   83.2   66.0  phase  phase    451    555    700         -      -    558'
 prints 'Measured at 128: phase runs at 0.72 of the rate of flash.'
-prints 'Measured at 256: phase runs at 1.47 of the rate of split.'
+prints 'Measured at 256: phase runs at 1.47 of the rate of apart.'
 counted=$ORDO_SOURCE/lab/bench/measured/h200-counters.json
 status 0 io --crossover --counted "$counted"
 prints 'Counted at 256: phase moves 24.57 bytes per score, 1.02 of the model'
-prints 'Counted at 192: split moves 18.55 bytes per score, 1.55 of the model'
+prints 'Counted at 192: apart moves 18.55 bytes per score, 1.55 of the model'
 json io --crossover --counted "$counted"
-tr -d ' \n' <"$out" | grep -qF '"counted_bytes_per_score":{"flash":null,"split":24.6' || fail "--counted: JSON"
+tr -d ' \n' <"$out" | grep -qF '"counted_bytes_per_score":{"flash":null,"apart":24.6' || fail "--counted: JSON"
 echo '{"rows": [{"dim": 192, "v_dim": 128, "seq": 8192, "mask": "full", "form": "phase", "pass": "backward",
     "figures": {"sm": 17.0}}, {"dim": 256, "seq": 8192, "mask": "full", "form": "phase", "pass": "forward",
     "figures": {"sm": 9.0}}, {"dim": 512, "seq": 8192, "mask": "full", "form": "phase", "pass": "backward",
@@ -148,10 +148,10 @@ done
 is least_bytes $(($(field read_bytes | head -1) + $(field written_bytes | head -1))) # all of it fits
 json io --hbm --n 512 --d 320
 is form '"phase"'
-status 0 io --hbm --pass backward --algorithm split --n 512 --d 192 --batch 2
+status 0 io --hbm --pass backward --algorithm apart --n 512 --d 192 --batch 2
 prints 'queries'
 prints 'without L2'
-refuses 2 'expected flash, split, phase or best' io --hbm --n 512 --d 192 --algorithm all
+refuses 2 'expected flash, apart, phase or best' io --hbm --n 512 --d 192 --algorithm all
 refuses 2 '--n: missing' io --hbm --d 192
 refuses 2 '--batch: goes with --hbm' io --n 4 --d 4 --cache 100 --batch 2
 for option in '--cache 1m' '--sweep cache=1k..2k' '--svg x.svg' '--budget 0.5' '--strip 2' --predict '--model lru'; do

@@ -178,7 +178,7 @@ TEST(algorithms_through_caches)
 TEST(known_rows)
 {
     static const ordo_io_algorithm columns[7] = { ORDO_IO_FLASH, ORDO_IO_MAT,   ORDO_IO_FUSED,
-                                                  ORDO_IO_FLASH, ORDO_IO_SPLIT, ORDO_IO_PHASE,
+                                                  ORDO_IO_FLASH, ORDO_IO_APART, ORDO_IO_PHASE,
                                                   ORDO_IO_FUSED };
     char path[1024], line[256];
     const char *source = getenv("ORDO_SOURCE");
@@ -217,7 +217,7 @@ TEST(known_rows)
 TEST(lru_cliff_and_budget)
 {
     const int64_t n = 128, d = 32;
-    static const ordo_io_algorithm backward[] = { ORDO_IO_SPLIT, ORDO_IO_PHASE };
+    static const ordo_io_algorithm backward[] = { ORDO_IO_APART, ORDO_IO_PHASE };
     ordo_io_cache exact = ORDO_IO_CACHE_INIT, careful = ORDO_IO_CACHE_INIT;
     exact.replacement = careful.replacement = ORDO_IO_LRU;
     careful.budget = 0.85;
@@ -243,7 +243,7 @@ TEST(crossover_survives_lru)
     for (int f = 1; f <= 16; f *= 2) { /* M / d^2 = f / 4 */
         const ordo_io_problem p = io_attention(ORDO_IO_BACKWARD, n, d, f * d * d / 4);
         const double phase = through(&p, ORDO_IO_PHASE, c);
-        const double flash = fmin(through(&p, ORDO_IO_FLASH, c), through(&p, ORDO_IO_SPLIT, c));
+        const double flash = fmin(through(&p, ORDO_IO_FLASH, c), through(&p, ORDO_IO_APART, c));
         printf("  M = %.2f d^2: phase %.2f, flash %.2f n^2\n", f / 4.0, phase / (double)(n * n),
                flash / (double)(n * n));
         if (f <= 2)

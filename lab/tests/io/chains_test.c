@@ -178,7 +178,7 @@ TEST(limits)
     } refused[] = { { ORDO_IO_BACKWARD, ORDO_IO_PHASE, 320, 256 },
                     { ORDO_IO_BACKWARD, ORDO_IO_PHASE, 192, 320 },
                     { ORDO_IO_BACKWARD, ORDO_IO_PHASE, 192, 136 },
-                    { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, 192, 128 },
+                    { ORDO_IO_BACKWARD, ORDO_IO_APART, 192, 128 },
                     { ORDO_IO_BACKWARD, ORDO_IO_FLASH, 128, 64 },
                     { ORDO_IO_FORWARD, ORDO_IO_PHASE, 192, 128 } };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {

@@ -114,7 +114,7 @@ static ordo_io_hbm replay(const ordo_machine *m, const ordo_problem *p, ordo_io_
  *
  *   flash 64    one chain of one step: q, k, v, o, dout; sums, dq, dk, dv. Without L2: begin 4,
  *               the step 8 + 4 + 4, end 4 + 2
- *   split 192   two units of 64 keys in two steps, one of 128 queries in two. Without L2: begin 12,
+ *   apart 192   two units of 64 keys in two steps, one of 128 queries in two. Without L2: begin 12,
  *               keys 2 (6 + 2 * 6) + 12, queries 12 + 2 * 6 + 6
  *   phase 192   in chains: two units of 64 keys in two steps, one of 128 queries in two. Without
  *               L2: begin 12, chains 2 (6 + 2 (6 + 1)) + 12, queries 2 (2 + 3) + 6
@@ -128,7 +128,7 @@ TEST(counts_by_hand)
         int64_t dim, read, written, most;
     } rows[] = {
         { ORDO_IO_BACKWARD, ORDO_IO_FLASH, 64, 10, 10, 26 },
-        { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, 192, 30, 18, 90 },
+        { ORDO_IO_BACKWARD, ORDO_IO_APART, 192, 30, 18, 90 },
         { ORDO_IO_BACKWARD, ORDO_IO_PHASE, 192, 30, 22, 80 },
         { ORDO_IO_FORWARD, ORDO_IO_PHASE, 128, 12, 9, 26 },
     };
@@ -155,7 +155,7 @@ TEST(between_once_and_always)
         int64_t dims[3];
     } forms[] = {
         { ORDO_IO_BACKWARD, ORDO_IO_FLASH, { 64, 128, 128 } },
-        { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, { 192, 256, 256 } },
+        { ORDO_IO_BACKWARD, ORDO_IO_APART, { 192, 256, 256 } },
         { ORDO_IO_BACKWARD, ORDO_IO_PHASE, { 192, 448, 576 } }, /* the first in chains */
         { ORDO_IO_FORWARD, ORDO_IO_PHASE, { 320, 512, 576 } },
     };
@@ -206,7 +206,7 @@ TEST(tiles_are_those_of_the_kernels)
     CHECK_NEAR((double)hbm.most_bytes / hbm.scores,
                bytes.flash_reduce + 4.0 * 15 / 16 + 128 * once * (4 + 4 + 6 + 4), 1e-9);
     p = problem_of(1, 2, ROWS, 256);
-    hbm = replay(m, &p, ORDO_IO_BACKWARD, ORDO_IO_SPLIT, 0);
+    hbm = replay(m, &p, ORDO_IO_BACKWARD, ORDO_IO_APART, 0);
     CHECK_NEAR((double)hbm.most_bytes / hbm.scores,
                4 * 256.0 / 64 + 4 * 256.0 / 128 + 256 * once * (4 + 4 + 4 + 6), 1e-9);
     /* Forward, 384 columns in two units: scores by 128 x 256, P stored and read twice, V
@@ -248,7 +248,7 @@ TEST(refusals)
     REFUSES(m, ORDO_IO_FLASH, GRANULE, ORDO_ERR_ARGUMENT, "cache_bytes 8192");
     REFUSES(m, ORDO_IO_FLASH, -1, ORDO_ERR_ARGUMENT, "cache_bytes -1");
     REFUSES(m, ORDO_IO_NAIVE, 0, ORDO_ERR_UNSUPPORTED, "form naive");
-    REFUSES(m, ORDO_IO_SPLIT, 0, ORDO_ERR_UNSUPPORTED, "head_dim 128: expected a multiple of 64");
+    REFUSES(m, ORDO_IO_APART, 0, ORDO_ERR_UNSUPPORTED, "head_dim 128: expected a multiple of 64");
     p.mask = ORDO_MASK_CAUSAL;
     REFUSES(m, ORDO_IO_FLASH, 0, ORDO_ERR_UNSUPPORTED, "full mask");
     p = problem_of(1, 2, 256, 128);

@@ -78,7 +78,7 @@ TEST(hopper_tiles_and_bytes)
 {
     static const struct {
         int64_t d, cols;
-        double add, rmw, split, phase;
+        double add, rmw, apart, phase;
     } rows[] = {
         { 128, 128, 8, 12, 6, 14 },  { 192, 96, 16, 24, 12, 19 },   { 256, 80, 26, 38, 21, 24 },
         { 384, 56, 55, 82, 51, 51 }, { 512, 40, 102, 154, 83, 66 }, { 576, 32, 144, 216, 108, 74 },
@@ -92,11 +92,11 @@ TEST(hopper_tiles_and_bytes)
         CHECK_INT(b.tile_k, rows[i].cols);
         CHECK_NEAR(b.flash_reduce, rows[i].add, 0.51);
         CHECK_NEAR(b.flash_rmw, rows[i].rmw, 0.51);
-        CHECK_NEAR(b.split, rows[i].split, 0.51);
+        CHECK_NEAR(b.apart, rows[i].apart, 0.51);
         CHECK_NEAR(b.phase, rows[i].phase, 0.51);
     }
     for (int64_t d = 64; d <= 576 && crossover == 0; d += 64)
-        if (ordo_io_hopper(m, d, &b) == ORDO_OK && b.phase <= b.split && b.phase <= b.flash_reduce)
+        if (ordo_io_hopper(m, d, &b) == ORDO_OK && b.phase <= b.apart && b.phase <= b.flash_reduce)
             crossover = d;
     CHECK_INT(crossover, 384);
     ordo_machine_destroy(m);
@@ -136,11 +136,11 @@ TEST(planner_counts_what_the_closed_forms_count)
         const double streamed = 2 * ((double)flash.loads - dq);
         CHECK_NEAR((streamed + 4 * dq) / scores / b.flash_reduce, 1, once);
         CHECK_NEAR((streamed + 8 * dq) / scores / b.flash_rmw, 1, once);
-        const ordo_io_words split = closed_form(
-            dims[i], ORDO_IO_SPLIT,
+        const ordo_io_words apart = closed_form(
+            dims[i], ORDO_IO_APART,
             (ordo_io_tiles) {
-                .rows = 64, .cols = b.tile_k, .out_rows = b.split_rows, .out_cols = 32 });
-        CHECK_NEAR(2.0 * (double)(split.loads + split.stores) / scores / b.split, 1, 1.5 * once);
+                .rows = 64, .cols = b.tile_k, .out_rows = b.apart_rows, .out_cols = 32 });
+        CHECK_NEAR(2.0 * (double)(apart.loads + apart.stores) / scores / b.apart, 1, 1.5 * once);
         const ordo_io_words phase = closed_form(
             dims[i], ORDO_IO_PHASE,
             (ordo_io_tiles) {
@@ -151,14 +151,14 @@ TEST(planner_counts_what_the_closed_forms_count)
         const ordo_form_counts counts = ordo_forms_count(dims[i], dims[i], false, ORDO_SM90_SHARED);
         const ordo_form form = ordo_form_choose(&counts, dims[i]); /* of plans */
         CHECK(b.used == (form == ORDO_FORM_PHASE   ? ORDO_IO_PHASE
-                         : form == ORDO_FORM_SPLIT ? ORDO_IO_SPLIT
+                         : form == ORDO_FORM_APART ? ORDO_IO_APART
                                                    : ORDO_IO_FLASH));
         CHECK(b.fewest == (dims[i] > 320 || dims[i] == 256 ? ORDO_IO_PHASE : ORDO_IO_FLASH));
     }
     ordo_machine_destroy(m);
 }
 
-/* Rates at most: flash is bound by the tensor cores at 128 and by L2 above; split computes seven
+/* Rates at most: flash is bound by the tensor cores at 128 and by L2 above; apart computes seven
  * products for five; at 512 phase is the fastest, by 66 bytes at L2's rate. */
 TEST(rates_of_the_forms)
 {
@@ -167,18 +167,18 @@ TEST(rates_of_the_forms)
     const double tensor = 132 * 1.58e9 * 4096, l2 = 9.017e12;
     CHECK(ordo_io_hopper(m, 128, &b) == ORDO_OK);
     CHECK_NEAR(b.flash_flops / tensor, 1, 1e-9);
-    CHECK_NEAR(b.split_flops / (tensor * 5 / 7), 1, 1e-9);
+    CHECK_NEAR(b.apart_flops / (tensor * 5 / 7), 1, 1e-9);
     CHECK_NEAR(b.phase_flops / (l2 * 1280 / 14), 1, 1e-9);
     CHECK(ordo_io_hopper(m, 512, &b) == ORDO_OK);
     CHECK_NEAR(b.flash_flops / (l2 * 5120 / 102.4), 1, 1e-9);
     CHECK_NEAR(b.phase_flops / (l2 * 5120 / 66), 1, 1e-9);
-    CHECK(b.phase_flops > b.split_flops && b.split_flops > b.flash_flops);
-    /* Values of 512 columns: 3 products of 576 and 2 of 512; split computes S and dP twice. */
+    CHECK(b.phase_flops > b.apart_flops && b.apart_flops > b.flash_flops);
+    /* Values of 512 columns: 3 products of 576 and 2 of 512; apart computes S and dP twice. */
     CHECK(ordo_io_hopper_pair(m, 576, 512, &b) == ORDO_OK);
     CHECK_NEAR(b.phase_flops / (l2 * 2 * 2752 / 70.5), 1, 1e-9);
     CHECK_NEAR(b.flop_per_byte_flash, 2 * 2752 / 140.0, 1e-9);
     CHECK(ordo_io_hopper_pair(m, 128, 64, &b) == ORDO_OK);
-    CHECK_NEAR(b.split_flops / (tensor * 512 / 704), 1, 1e-9);
+    CHECK_NEAR(b.apart_flops / (tensor * 512 / 704), 1, 1e-9);
     CHECK(b.used == ORDO_IO_FLASH);
     CHECK(ordo_io_hopper_pair(m, 64, 192, &b) == ORDO_OK);
     CHECK(b.used == ORDO_IO_PHASE);
@@ -191,7 +191,7 @@ TEST(reference_predictions)
 {
     static const struct {
         int64_t m, d;
-        double flash, mat, fused, back_flash, split, phase, back_fused;
+        double flash, mat, fused, back_flash, apart, phase, back_fused;
     } rows[] = {
         { 116224, 256, 2.38, 4.16, 3.69, 9.42, 8.36, 11.0, 12.7 },
         { 116224, 512, 9.38, 7.31, 7.38, 37.6, 32.7, 19.0, 25.3 },
@@ -200,11 +200,11 @@ TEST(reference_predictions)
         { 16384, 256, 16.6, 9.19, 9.97, 68.7, 60.2, 23.5, 34.2 },
     };
     static const ordo_io_algorithm forward[] = { ORDO_IO_FLASH, ORDO_IO_MAT, ORDO_IO_FUSED };
-    static const ordo_io_algorithm backward[] = { ORDO_IO_FLASH, ORDO_IO_SPLIT, ORDO_IO_PHASE,
+    static const ordo_io_algorithm backward[] = { ORDO_IO_FLASH, ORDO_IO_APART, ORDO_IO_PHASE,
                                                   ORDO_IO_FUSED };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         const double wanted[7] = { rows[r].flash,      rows[r].mat,   rows[r].fused,
-                                   rows[r].back_flash, rows[r].split, rows[r].phase,
+                                   rows[r].back_flash, rows[r].apart, rows[r].phase,
                                    rows[r].back_fused };
         for (int i = 0; i < 7; i++) {
             ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
@@ -235,7 +235,7 @@ TEST(advice)
     p.head_dim = 128;
     CHECK(ordo_io_advise(m, &p, ORDO_IO_BACKWARD, 1, &advice, &end) == ORDO_OK);
     CHECK(!end && advice.fits);
-    CHECK(advice.choice.algorithm == ORDO_IO_SPLIT || advice.choice.algorithm == ORDO_IO_FLASH);
+    CHECK(advice.choice.algorithm == ORDO_IO_APART || advice.choice.algorithm == ORDO_IO_FLASH);
     CHECK(advice.ns > 0);
     const double one = advice.bytes;
     p.batch = 4;

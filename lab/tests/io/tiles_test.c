@@ -43,7 +43,7 @@ static int64_t exhaustive(const ordo_io_shape *s, ordo_io_algorithm algorithm)
     brute b = { s, algorithm, { 1, 1, 1, 1, 1, s->rows }, INT64_MAX };
     ordo_io_tiles *t = &b.tiles;
     all_pairs(&b, &t->rows, s->rows, &t->cols, s->cols);
-    if (algorithm == ORDO_IO_SPLIT)
+    if (algorithm == ORDO_IO_APART)
         all_pairs(&b, &t->out_rows, s->rows, &t->out_cols, s->cols);
     if (algorithm == ORDO_IO_MAT)
         all_pairs(&b, &t->out_rows, s->rows, &t->out_cols, s->dv);
@@ -178,7 +178,7 @@ TEST(exponents)
         bool large; /* n^2 d^2 / M; else n^2 d / sqrt M */
     } rows[] = {
         { ORDO_IO_FORWARD, ORDO_IO_FLASH, true },   { ORDO_IO_BACKWARD, ORDO_IO_FLASH, true },
-        { ORDO_IO_BACKWARD, ORDO_IO_SPLIT, true },  { ORDO_IO_FORWARD, ORDO_IO_MAT, false },
+        { ORDO_IO_BACKWARD, ORDO_IO_APART, true },  { ORDO_IO_FORWARD, ORDO_IO_MAT, false },
         { ORDO_IO_FORWARD, ORDO_IO_FUSED, false },  { ORDO_IO_BACKWARD, ORDO_IO_PHASE, false },
         { ORDO_IO_BACKWARD, ORDO_IO_FUSED, false },
     };
@@ -208,9 +208,9 @@ static double crossover(ordo_io_pass pass, ordo_io_algorithm small, int64_t d)
         const double f = 0.05 * pow(1.01, step);
         const int64_t m = (int64_t)(f * (double)(d * d)), n = 64 * d;
         const double flash = words_at(pass, ORDO_IO_FLASH, n, d, m);
-        const double split =
-            pass == ORDO_IO_BACKWARD ? words_at(pass, ORDO_IO_SPLIT, n, d, m) : flash;
-        if (fmin(flash, split) <= words_at(pass, small, n, d, m))
+        const double apart =
+            pass == ORDO_IO_BACKWARD ? words_at(pass, ORDO_IO_APART, n, d, m) : flash;
+        if (fmin(flash, apart) <= words_at(pass, small, n, d, m))
             return f;
     }
     return NAN;

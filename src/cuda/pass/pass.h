@@ -109,7 +109,7 @@ typedef struct ordo_cuda_pass {
     int32_t kernels;    /* the set that runs the pass: ordo_kernel_set */
 } ordo_cuda_pass;
 
-/* Columns that kernels of flash and split are compiled for: head sizes up to a bucket run in its
+/* Columns that kernels of flash and apart are compiled for: head sizes up to a bucket run in its
  * instances, whose other columns are zeros. */
 ORDO_HD int32_t ordo_pass_bucket(const ordo_cuda_pass *pass)
 {

@@ -181,10 +181,10 @@ static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *block
     if (pass->form == ORDO_FORM_FLASH)
         return bucket == 64 ? begin_of<64>(plain, clear, pass->f16)
                             : begin_of<128>(plain, clear, pass->f16);
-    *blocks = pass->form == ORDO_FORM_SPLIT ? (int)begin_shape<256, 64>::BLOCKS
+    *blocks = pass->form == ORDO_FORM_APART ? (int)begin_shape<256, 64>::BLOCKS
               : bucket <= 256               ? (int)begin_shape<256, 128>::BLOCKS
                                             : (int)begin_shape<576, 128>::BLOCKS;
-    return pass->form == ORDO_FORM_SPLIT ? begin_general<256, 64>(pass->f16)
+    return pass->form == ORDO_FORM_APART ? begin_general<256, 64>(pass->f16)
            : bucket <= 256               ? begin_general<256, 128>(pass->f16)
                                          : begin_general<576, 128>(pass->f16);
 }

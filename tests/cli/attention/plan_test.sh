@@ -123,7 +123,7 @@ counted() { # what the I/O model adds to the form
     prints "by phases: 66 bytes per score from L2, flash tiles would move 102; P and dS"
     prints "backward form  phase"
     counted ", which moves the fewest bytes"
-    counted "flash 102, phase 66; split 83 with seven products"
+    counted "flash 102, phase 66; apart 83 with seven products"
     prints "64 query tiles of 4 key heads"
     status 0 plan ${wide/512/256} # in chains
     prints "backward 128x256"
@@ -136,17 +136,17 @@ counted() { # what the I/O model adds to the form
     counted "; flash has no kernels for this head size"
     status 0 plan ${wide/512/256} --dropout 0.1
     prints "backward 64x64"
-    prints "backward form  split"
+    prints "backward form  apart"
     status 0 plan ${wide/512/256} --dropout 0.1 --tile-backward 128x256 # in separate kernels
     prints "by phases: 36 bytes per score from L2, flash tiles would move 26 but have no kernels"
     status 0 plan --read "$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)" # without a machine
-    prints "backward form  split"
+    prints "backward form  apart"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="
     json plan $wide
     lab && ! tr -d ' \n' <"$out" |
-        grep -qF '"split":83.2,"phase":66,"phase_hbm":10,"fewest":"phase"}' &&
+        grep -qF '"apart":83.2,"phase":66,"phase_hbm":10,"fewest":"phase"}' &&
         fail "no bytes per score in the JSON"
     grep -q '"backward_form": "phase"' "$out" || fail "no form in the JSON"
     refuses 2 "--workspace-limit 0" plan $wide --workspace-limit 0

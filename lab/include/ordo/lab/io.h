@@ -32,7 +32,7 @@ typedef enum ordo_io_algorithm {
     ORDO_IO_NAIVE = 1,  /* element by element; scores stay in slow memory */
     ORDO_IO_FLASH = 2,  /* outer loop over row blocks (forward) or column blocks (backward) */
     ORDO_IO_FLASH1 = 3, /* forward only: outer loop over column blocks */
-    ORDO_IO_SPLIT = 4,  /* backward only: one kernel for dk and dv, another for dq */
+    ORDO_IO_APART = 4,  /* backward only: one kernel for dk and dv, another for dq */
     ORDO_IO_MAT = 5,    /* forward only: scores stay in slow memory, one panel of rows at a time */
     ORDO_IO_PHASE = 6,  /* backward and gradient: for small caches, one panel of rows at a time */
     ORDO_IO_FUSED = 7   /* for small caches, without scores in slow memory */
@@ -70,7 +70,7 @@ typedef struct ordo_io_problem {
 /* Tiles of an algorithm. A field that is 0 is chosen. Each algorithm has these fields:
  *
  * - FLASH, FLASH1, FUSED: rows, cols; of FLASH and FLASH1 the inner one may be 1.
- * - SPLIT: rows, cols of the kernel for dk and dv; out_rows, out_cols of the kernel for dq.
+ * - APART: rows, cols of the kernel for dk and dv; out_rows, out_cols of the kernel for dq.
  * - MAT: rows, cols of the scores; out_rows, out_cols of the output; panel.
  * - PHASE: rows, cols of the scores; out_rows of dq, out_keys of dk and dv, out_cols of all three;
  *   panel.
@@ -256,13 +256,13 @@ ORDO_API ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_prob
 typedef struct ordo_io_bytes {
     int64_t tile_q, tile_k;         /* of flash: the largest that fit on the chip */
     double flash_reduce, flash_rmw; /* dq added in L2; dq loaded, added and stored */
-    double split, phase;
+    double apart, phase;
     double flop_per_byte_flash, flop_per_byte_phase;
     double phase_hbm;   /* bytes per score that phase moves to and from HBM: P and dS, or dS */
-    int64_t split_rows; /* of a tile of the split kernel for dq */
-    /* flop/s at most, five products counted: by the tensor cores, of which split needs seven
+    int64_t apart_rows; /* of a tile of the apart kernel for dq */
+    /* flop/s at most, five products counted: by the tensor cores, of which apart needs seven
      * products, by L2, and by HBM. 0 if the machine does not give these rates. */
-    double flash_flops, split_flops, phase_flops;
+    double flash_flops, apart_flops, phase_flops;
     ordo_io_algorithm fewest; /* FLASH or PHASE: moves fewer bytes; both compute five products */
     ordo_io_algorithm used;   /* by ordo's kernels; ORDO_IO_BEST: none takes this head size */
 } ordo_io_bytes;
@@ -293,7 +293,7 @@ typedef struct ordo_io_hbm {
 } ordo_io_hbm;
 
 /* Replay a pass of ordo's kernels through L2, and count what passes it. `form` is FLASH (head sizes
- * 64 and 128), SPLIT (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. Backward
+ * 64 and 128), APART (192 and 256) or PHASE (128 to 576), in the forward pass PHASE only. Backward
  * passes by PHASE are replayed in chains where ordo_io_chained() says so. The tiles, the order of
  * the units and the panels of the workspace are those of plans; the workers of the machine take the
  * units as the kernels do, the chains of flash with the times of the planner's simulation, all

@@ -100,7 +100,7 @@ def shape_of(job: Job, plan: Plan, width: int, layout: str) -> Shape:
         rows=max(rows, 1),
         columns=columns,
         sequences=max(sequences, 1),
-        apart=plan.info.backward_form == "split",
+        apart=plan.info.backward_form == "apart",
     )
 
 

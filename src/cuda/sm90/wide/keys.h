@@ -1,4 +1,4 @@
-/* sm90/wide/keys.h: dK and dV of head sizes 129 to 256 in the split form.
+/* sm90/wide/keys.h: dK and dV of head sizes 129 to 256 in the form apart.
  *
  * A unit is a tile of 64 keys of one key head: K and V stay in shared memory, and the plan says
  * which query tile of 64 comes when, the query heads of the group one after the other at each. Two

@@ -93,7 +93,7 @@ static ordo_status launch(const ordo_cuda_pass *pass, char *why, size_t why_size
     return ordo_cuda_launch(queries.kernel, &args, grid, pass->stream, why, why_size);
 }
 
-ordo_status ordo_wgmma_backward_split(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_apart(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
     CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));

@@ -1,4 +1,4 @@
-/* sm90/wide/queries.h: dQ of head sizes 129 to 256 in the split form.
+/* sm90/wide/queries.h: dQ of head sizes 129 to 256 in the form apart.
  *
  * A unit is 128 queries of one query head, 64 to each of two consumer warpgroups: Q and dO stay in
  * shared memory, dQ in registers, and key tiles of 64 come in ascending order. A step of a

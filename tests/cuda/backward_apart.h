@@ -1,4 +1,4 @@
-/* backward_split.h: the backward pass in two kernels that owe each other nothing: dK and dV by the
+/* backward_apart.h: the backward pass in two kernels that owe each other nothing: dK and dV by the
  * chains without their dQ, then dQ by blocks that own query tiles. No turns, no sums in memory: an
  * order exists only inside a block. Seven products instead of five; the oracle of the ordered form,
  * whose dK and dV it repeats bit for bit.
@@ -12,8 +12,8 @@
  * and turns S and dP into dS under the products of the other warpgroup. dS is a register operand
  * as it is. Every row's sum has one order: key tiles downwards, columns as the products add them.
  */
-#ifndef TESTS_CUDA_BACKWARD_SPLIT_H
-#define TESTS_CUDA_BACKWARD_SPLIT_H
+#ifndef TESTS_CUDA_BACKWARD_APART_H
+#define TESTS_CUDA_BACKWARD_APART_H
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -24,7 +24,7 @@
 #include "cuda/support/launch.h"
 #include "cuda/support/repair.h"
 
-template <int D> struct split_shape {
+template <int D> struct apart_shape {
     enum {
         CONSUMERS = 2, /* consumer warpgroups */
         ROWS = 64 * CONSUMERS,
@@ -56,7 +56,7 @@ template <int D> struct split_shape {
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
 };
 
-typedef struct split_args {
+typedef struct apart_args {
     CUtensorMap q, dout, k, v, dq;
     ordo_forward_issue_order issue;
     int32_t units, group_heads;
@@ -64,13 +64,13 @@ typedef struct split_args {
     float scale, scale_log2;
     const float *lse2, *delta;
     int32_t *ticket;
-} split_args;
+} apart_args;
 
 /* Named barriers: the turn of each consumer warpgroup at the tensor cores, and one for itself. */
-enum { SPLIT_PINGPONG = 1, SPLIT_OWN = 3 };
+enum { APART_PINGPONG = 1, APART_OWN = 3 };
 
 /* A place in a ring of stages, and the parity of its barriers there. */
-template <int STAGES> struct split_ring {
+template <int STAGES> struct apart_ring {
     int stage, phase;
 
     __device__ __forceinline__ void advance(void)
@@ -84,13 +84,13 @@ template <int STAGES> struct split_ring {
 
 /* ---- loads: one thread ---- */
 
-template <int D> ORDO_DEVICE void split_load(const split_args &args)
+template <int D> ORDO_DEVICE void apart_load(const apart_args &args)
 {
-    using Z = split_shape<D>;
+    using Z = apart_shape<D>;
     const uint64_t keep = policy_evict_last(), once = policy_evict_first();
-    split_ring<Z::Q_STAGES> q = { 0, 1 };
-    split_ring<Z::K_STAGES> k = { 0, 1 };
-    split_ring<Z::V_STAGES> v = { 0, 1 };
+    apart_ring<Z::Q_STAGES> q = { 0, 1 };
+    apart_ring<Z::K_STAGES> k = { 0, 1 };
+    apart_ring<Z::V_STAGES> v = { 0, 1 };
     for (int ticket = blockIdx.x; ticket < args.units; q.advance()) {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         const int head = unit.head % args.issue.heads, sequence = unit.head / args.issue.heads;
@@ -126,13 +126,13 @@ template <int D> ORDO_DEVICE void split_load(const split_args &args)
 /* ---- products ---- */
 
 /* A thread's rows r and r + 8: what they see, and their statistics. */
-struct split_rows {
+struct apart_rows {
     int limit[2]; /* columns at or beyond it are hidden */
     float lse2[2], delta[2];
 };
 
-template <int D> struct split_math {
-    using Z = split_shape<D>;
+template <int D> struct apart_math {
+    using Z = apart_shape<D>;
     enum { SCORES = Z::COLUMNS / 2, PACKED = Z::COLUMNS / 4 };
     uint32_t q_low, do_low; /* of the stage in use */
 
@@ -169,7 +169,7 @@ template <int D> struct split_math {
 /* Scores to probabilities; `column` is this thread's first. A tile that all rows see entirely
  * needs no mask. */
 template <int N>
-ORDO_DEVICE void split_weights(float (&s)[N], const split_rows &rows, int column, bool cut,
+ORDO_DEVICE void apart_weights(float (&s)[N], const apart_rows &rows, int column, bool cut,
                                float scale_log2)
 {
     if (cut) {
@@ -184,8 +184,8 @@ ORDO_DEVICE void split_weights(float (&s)[N], const split_rows &rows, int column
 }
 
 template <int N>
-ORDO_DEVICE void split_ds(uint32_t (&ds)[N / 2], const float (&p)[N], const float (&dp)[N],
-                          const split_rows &rows)
+ORDO_DEVICE void apart_ds(uint32_t (&ds)[N / 2], const float (&p)[N], const float (&dp)[N],
+                          const apart_rows &rows)
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
@@ -193,9 +193,9 @@ ORDO_DEVICE void split_ds(uint32_t (&ds)[N / 2], const float (&p)[N], const floa
                                  p[2 * i + 1] * (dp[2 * i + 1] - rows.delta[i % 2]));
 }
 
-ORDO_DEVICE split_rows split_rows_of(const split_args &args, const ordo_forward_unit &unit, int row)
+ORDO_DEVICE apart_rows apart_rows_of(const apart_args &args, const ordo_forward_unit &unit, int row)
 {
-    split_rows rows;
+    apart_rows rows;
     const ordo_band &band = args.issue.band;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -208,9 +208,9 @@ ORDO_DEVICE split_rows split_rows_of(const split_args &args, const ordo_forward_
     return rows;
 }
 
-template <int D> ORDO_DEVICE void split_begin(void)
+template <int D> ORDO_DEVICE void apart_begin(void)
 {
-    using Z = split_shape<D>;
+    using Z = apart_shape<D>;
     for (int s = 0; s < Z::Q_STAGES; s++) {
         mbar_init(Z::Q_FULL + 8 * s, 1);
         mbar_init(Z::Q_EMPTY + 8 * s, Z::CONSUMERS);
@@ -227,22 +227,22 @@ template <int D> ORDO_DEVICE void split_begin(void)
 }
 
 template <int D>
-__global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ split_args args)
+__global__ void __launch_bounds__(384, 1) apart_kernel(const __grid_constant__ apart_args args)
 {
-    using Z = split_shape<D>;
+    using Z = apart_shape<D>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
         if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
             ordo_fault();
-        split_begin<D>();
+        apart_begin<D>();
     }
     __syncthreads();
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
-            split_load<D>(args);
+            apart_load<D>(args);
         return;
     }
 
@@ -250,12 +250,12 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
     const int mine = warpgroup - 1, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t rows_at = mine * 64 * ORDO_LINE_BYTES;
-    split_ring<Z::Q_STAGES> q = { 0, 0 };
-    split_ring<Z::K_STAGES> k = { 0, 0 };
-    split_ring<Z::V_STAGES> v = { 0, 0 };
+    apart_ring<Z::Q_STAGES> q = { 0, 0 };
+    apart_ring<Z::K_STAGES> k = { 0, 0 };
+    apart_ring<Z::V_STAGES> v = { 0, 0 };
     float dq[D / 2];
     if (mine == 0)
-        named_arrive(SPLIT_PINGPONG, 256);
+        named_arrive(APART_PINGPONG, 256);
     for (;; q.advance()) {
         mbar_wait(Z::Q_FULL + 8 * q.stage, q.phase);
         const int ticket = load_shared(Z::SLOT + 4 * q.stage);
@@ -264,17 +264,17 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         const int first = unit.tile * Z::ROWS + mine * 64, column = 2 * (lane % 4);
         const int whole = min(args.issue.band.kv_len, first + args.issue.band.high + 1);
-        const split_rows rows = split_rows_of(args, unit, first + warp * 16 + lane / 4);
+        const apart_rows rows = apart_rows_of(args, unit, first + warp * 16 + lane / 4);
         const uint32_t q_at = Z::Q + q.stage * Z::Q_BYTES + rows_at;
-        const split_math<D> m = { ordo_descriptor_low(q_at, 16),
+        const apart_math<D> m = { ordo_descriptor_low(q_at, 16),
                                   ordo_descriptor_low(q_at + Z::DO - Z::Q, 16) };
-        uint32_t ds[split_math<D>::PACKED];
+        uint32_t ds[apart_math<D>::PACKED];
         int tile = unit.keys - 1;
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             dq[i] = 0.0f;
         { /* the first tile: no dS yet */
-            float s[split_math<D>::SCORES], dp[split_math<D>::SCORES];
+            float s[apart_math<D>::SCORES], dp[apart_math<D>::SCORES];
             mbar_wait(Z::K_FULL + 8 * k.stage, k.phase);
             wgmma_pin(s);
             wgmma_fence();
@@ -287,21 +287,21 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             wgmma_commit();
             wgmma_wait<1>();
             wgmma_pin(s);
-            split_weights(s, rows, tile * Z::COLUMNS + column, true, args.scale_log2);
+            apart_weights(s, rows, tile * Z::COLUMNS + column, true, args.scale_log2);
             wgmma_wait<0>();
             wgmma_pin(dp);
             mbar_arrive_warp(Z::V_EMPTY + 8 * v.stage, lane);
-            split_ds(ds, s, dp, rows);
+            apart_ds(ds, s, dp, rows);
         }
         v.advance();
 #pragma unroll 1
         for (tile--; tile >= 0; tile--) {
-            float s[split_math<D>::SCORES], dp[split_math<D>::SCORES];
-            split_ring<Z::K_STAGES> next = k;
+            float s[apart_math<D>::SCORES], dp[apart_math<D>::SCORES];
+            apart_ring<Z::K_STAGES> next = k;
             next.advance();
             mbar_wait(Z::K_FULL + 8 * next.stage, next.phase);
             mbar_wait(Z::V_FULL + 8 * v.stage, v.phase);
-            named_sync(SPLIT_PINGPONG + mine, 256);
+            named_sync(APART_PINGPONG + mine, 256);
             wgmma_pin(dq);
             wgmma_fence();
             m.dq(dq, ds, k.stage);
@@ -317,15 +317,15 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
             wgmma_fence();
             m.dp(dp, v.stage);
             wgmma_commit();
-            named_arrive(SPLIT_PINGPONG + (mine ^ 1), 256);
+            named_arrive(APART_PINGPONG + (mine ^ 1), 256);
             wgmma_wait<1>();
             wgmma_pin(s);
-            split_weights(s, rows, tile * Z::COLUMNS + column, (tile + 1) * Z::COLUMNS > whole,
+            apart_weights(s, rows, tile * Z::COLUMNS + column, (tile + 1) * Z::COLUMNS > whole,
                           args.scale_log2);
             wgmma_wait<0>();
             wgmma_pin(dp);
             mbar_arrive_warp(Z::V_EMPTY + 8 * v.stage, lane);
-            split_ds(ds, s, dp, rows);
+            apart_ds(ds, s, dp, rows);
             k = next;
             v.advance();
         }
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         mbar_arrive_warp(Z::K_EMPTY + 8 * k.stage, lane);
         k.advance();
 
-        named_sync(SPLIT_OWN + mine, 128); /* nobody reads these rows of Q any more */
+        named_sync(APART_OWN + mine, 128); /* nobody reads these rows of Q any more */
         uint32_t taint = 0;
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
         if (taint)
             args.ticket[ORDO_NOT_FINITE] = 1;
         fence_shared_to_async();
-        named_sync(SPLIT_OWN + mine, 128);
+        named_sync(APART_OWN + mine, 128);
         if (leader) {
 #pragma unroll
             for (int p = 0; p < Z::PANELS; p++)
@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(384, 1) split_kernel(const __grid_constant__ s
 /* ---- launch ---- */
 
 template <int D>
-static ordo_status split_keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status apart_keys(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     using Z = backward_shape<D, ORDO_KEEP_NONE>;
     ordo_backward_args args;
@@ -385,14 +385,14 @@ static ordo_status split_keys(const ordo_cuda_pass *pass, char *why, size_t why_
 }
 
 template <int D>
-static ordo_status split_queries(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status apart_queries(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = split_shape<D>;
+    using Z = apart_shape<D>;
     const ordo_run *run = &pass->run;
     const ordo_cuda_lengths q = { run->band.q_len, run->kv_heads * run->group_heads, run->sequences,
                                   D };
     const ordo_cuda_lengths kv = { run->band.kv_len, run->kv_heads, run->sequences, D };
-    split_args args;
+    apart_args args;
     args.issue = ordo_forward_order(run, Z::ROWS, Z::COLUMNS, D);
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.group_heads = run->group_heads;
@@ -411,23 +411,23 @@ static ordo_status split_queries(const ordo_cuda_pass *pass, char *why, size_t w
     CUDA_TRY(ordo_cuda_blocks(run->workers, args.units, &blocks, why, why_size));
     CUDA_CALL(cudaMemsetAsync(pass->ticket, 0, sizeof *pass->ticket, (cudaStream_t)pass->stream));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch((const void *)split_kernel<D>, &args, grid, pass->stream, why,
+    return ordo_cuda_launch((const void *)apart_kernel<D>, &args, grid, pass->stream, why,
                             why_size);
 }
 
 template <int D>
-static ordo_status split_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status apart_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(split_keys<D>(pass, why, why_size));
-    CUDA_TRY(split_queries<D>(pass, why, why_size));
+    CUDA_TRY(apart_keys<D>(pass, why, why_size));
+    CUDA_TRY(apart_queries<D>(pass, why, why_size));
     return ordo_repair_backward(pass, why, why_size);
 }
 
-static inline ordo_status backward_split(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static inline ordo_status backward_apart(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return pass->head_dim == 64 ? split_launch<64>(pass, why, why_size)
-                                : split_launch<128>(pass, why, why_size);
+    return pass->head_dim == 64 ? apart_launch<64>(pass, why, why_size)
+                                : apart_launch<128>(pass, why, why_size);
 }
 
 #endif
