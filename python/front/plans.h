@@ -70,7 +70,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static kept_plan *buckets[BUCKETS];
 static int plan_count;
 static uint64_t plans_made;
-static ordo_machine *machines[MAX_DEVICES];
+static ordo_machine *machines[MAX_DEVICES + 1]; /* the last: of CPU tensors */
 
 static bool library_refused(ordo_status status)
 {
@@ -157,32 +157,48 @@ static ordo_problem problem_of(const call_key *key)
     return p;
 }
 
-/* A CUDA device as a machine to plan for; ORDO_MACHINE names another, which changes no bit. */
-static bool machine_of(int32_t device, const ordo_machine **found)
+/* What a plan is made for: a CUDA device, or the machine that ORDO_MACHINE names, which changes no
+ * bit; for CPU tensors nothing, or the machine that ORDO_EMULATE names, whose bits they then get.
+ */
+static bool target_of(const call_key *key, ordo_backend *backend, const ordo_machine **found)
 {
-    if (device < 0 || device >= MAX_DEVICES)
-        return REFUSE("unsupported", "cuda:%d: expected a number below %d", device, MAX_DEVICES);
+    const bool cuda = key->device_type == cuda_type;
+    const char *const variable = cuda ? "ORDO_MACHINE" : "ORDO_EMULATE";
+    const char *const named = getenv(variable);
+    const int at = cuda ? key->device : MAX_DEVICES;
+    *found = NULL;
+    *backend = cuda              ? ORDO_BACKEND_CUDA
+               : named && *named ? ORDO_BACKEND_EMULATOR
+                                 : ORDO_BACKEND_CPU;
+    if (*backend == ORDO_BACKEND_CPU)
+        return true;
+    if (cuda && (at < 0 || at >= MAX_DEVICES))
+        return REFUSE("unsupported", "cuda:%d: expected a number below %d", at, MAX_DEVICES);
     pthread_mutex_lock(&lock);
     ordo_status status = ORDO_OK;
-    if (!machines[device]) {
-        const char *named = getenv("ORDO_MACHINE");
-        status = named && *named ? library.ordo_machine_create(&machines[device], named)
-                                 : library.ordo_device_machine(device, &machines[device]);
-    }
-    *found = machines[device];
+    if (!machines[at])
+        status = named && *named ? library.ordo_machine_create(&machines[at], named)
+                                 : library.ordo_device_machine(at, &machines[at]);
+    *found = machines[at];
     pthread_mutex_unlock(&lock);
-    return status == ORDO_OK || library_refused(status);
+    if (status && named && *named)
+        return REFUSE("argument", "%s: %s", variable, library.ordo_last_error());
+    return !status || library_refused(status);
 }
 
-static ordo_status create(const kept_plan *of, const ordo_machine *machine,
-                          uint64_t keep_bits_memory, ordo_plan **plan, ordo_plan_info *info)
+static bool create(const kept_plan *of, uint64_t keep_bits_memory, ordo_plan **plan,
+                   ordo_plan_info *info)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    options.backend = of->key.device_type == cuda_type ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
-    options.keep_bits_memory = keep_bits_memory;
+    const ordo_machine *machine = NULL;
     *plan = NULL;
-    const ordo_status status = library.ordo_plan_create(plan, &of->problem, machine, &options);
-    return status ? status : library.ordo_plan_query(*plan, info);
+    if (!target_of(&of->key, &options.backend, &machine))
+        return false;
+    options.keep_bits_memory = keep_bits_memory;
+    ordo_status status = library.ordo_plan_create(plan, &of->problem, machine, &options);
+    if (!status)
+        status = library.ordo_plan_query(*plan, info);
+    return !status || library_refused(status);
 }
 
 /* Bytes of the keep bits of a problem; packed: at most. */
@@ -247,9 +263,6 @@ static void destroy(kept_plan *of)
 /* NULL if the library refuses the problem. */
 static kept_plan *make_plan(const call_key *key)
 {
-    const ordo_machine *machine = NULL;
-    if (key->device_type == cuda_type && !machine_of(key->device, &machine))
-        return NULL;
     kept_plan *made = calloc(1, sizeof *made);
     if (!made) {
         no_memory(sizeof *made);
@@ -261,10 +274,7 @@ static kept_plan *make_plan(const call_key *key)
     made->empty = key->sequences == 0 || key->q[row] == 0 || key->k[row] == 0;
     made->problem = problem_of(key);
     ordo_plan_info info = ORDO_PLAN_INFO_INIT;
-    const ordo_status status = create(made, machine, 0, &made->plan, &info);
-    if (status)
-        library_refused(status);
-    else if (choose_bits(made, &info)) {
+    if (create(made, 0, &made->plan, &info) && choose_bits(made, &info)) {
         made->workspace[0] = (size_t)info.forward_workspace_bytes;
         made->workspace[1] = (size_t)info.backward_workspace_bytes;
         return made;
@@ -360,7 +370,7 @@ static void forget(void)
         pthread_mutex_unlock(&lock);
     }
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < MAX_DEVICES; i++) {
+    for (int i = 0; i <= MAX_DEVICES; i++) {
         library.ordo_machine_destroy(machines[i]);
         machines[i] = NULL;
     }
@@ -383,10 +393,8 @@ static const segmented *segments_of(kept_plan *of, uint64_t room)
     pthread_mutex_unlock(&lock);
     if (!found) {
         segmented made = { .share = share };
-        const ordo_machine *machine = NULL;
-        const bool known = of->key.device_type != cuda_type || machine_of(of->key.device, &machine);
         ordo_plan_info info = ORDO_PLAN_INFO_INIT;
-        if (share && known && create(of, machine, share, &made.plan, &info) == ORDO_OK) {
+        if (share && create(of, share, &made.plan, &info)) {
             made.workspace[0] = (size_t)info.forward_workspace_bytes;
             made.workspace[1] = (size_t)info.backward_workspace_bytes;
         }

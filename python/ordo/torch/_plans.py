@@ -21,7 +21,8 @@ def plan_of(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Plan
 @functools.lru_cache(maxsize=512)
 def _made(problem: Problem, device: int | None) -> Plan:
     if device is None:
-        return Plan(problem, backend="cpu")
+        emulated = os.environ.get("ORDO_EMULATE")
+        return Plan(problem, emulated, backend="emulator") if emulated else Plan(problem, backend="cpu")
     return Plan(problem, machine_of(device), backend="cuda")
 
 
