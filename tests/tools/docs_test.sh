@@ -75,6 +75,10 @@ plant $D/results/r.md '<!-- table speed -->
 2026-01-02, a machine: `bench`.
 | b |
 <!-- end -->' 'table speed: expected one table for one question'
+plant $D/results/r.md '<!-- table rate -->
+2026-01-02, a machine: `bench`.
+| b |
+<!-- end -->' 'table rate: `bench` made table speed on the same machine'
 plant src/a.c 'getenv("ORDO_A")' 'reads the variable ORDO_A'
 plant python/b.py 'os.environ.get("ORDO_B", "")' 'reads the variable ORDO_B'
 plant README.md 'for PyTorch 2.7 and later' 'PyTorch 2.7: pyproject.toml requires 2.10'
