@@ -1,8 +1,8 @@
 """One attention problem on the GPU on the same tensors: ours, PyTorch's, FlashAttention's.
 
-For attention_h200 and features_h200 beside it and for tests/cuda/accuracy_h200.py; all have put
-python/ on the path. Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets
-them as views in its own order.
+For attention_h200, features_h200 and accuracy_h200.py, which have put python/ on the path. Tensors
+are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as views in its own
+order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/cuda/accuracy_h200.py [--quick] [--json]: how far from fp64 the CUDA passes are.
+"""bench/gpu/accuracy_h200.py [--quick] [--json]: how far from fp64 the CUDA passes are.
 
 The bar: o, dq, dk and dv are at most 1.2 times as far from fp64 as PyTorch's math backend that
 computes in bf16, on the same inputs, random ones and hostile ones; |x - exact| / |exact|. Beside
