@@ -39,6 +39,8 @@ template <class T> static std::vector<T> draw(const shape &z, uint32_t input)
         const float value = number_at((uint32_t)x, input);
         if constexpr (sizeof(T) == 4)
             to[x] = value;
+        else if (x % 61 == 7) /* any pattern, NaNs among them */
+            to[x] = (T)ordo_f32_bits(value);
         else
             to[x] = z.dtype == ORDO_F16 ? ordo_f16_from_f32(value) : ordo_bf16_from_f32(value);
     }

@@ -1,9 +1,11 @@
 /* ops/dropout.cu: keep bits on the device: one pass over the bits of the threshold combines Philox
  * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
- * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
- * Round keys are kernel parameters, which the XORs read at no cost, or registers if the seed is in
- * device memory; thresholds known at compile time let one instruction combine two words. */
+ * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage,
+ * and of the same rows of the lines below: what Philox's first rounds make of a block of columns is
+ * common to all of them. The threshold is a number of the launch. Its lowest bits that are 0 leave
+ * nothing of the words drawn for them, so that the kernels differ in how many words they draw, and
+ * two know the threshold of p = 0.1, with which one instruction combines two words. */
 #include <cuda_runtime.h>
 
 #include "cuda/ops/dropout.h"
@@ -12,90 +14,109 @@
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"
 
-enum { MOST_ROUNDS = 10, MOST_BITS = 16, PIECE = 64 /* blocks side by side that a warp makes */ };
+enum {
+    MOST_WORDS = 8, /* that a sliced kernel draws for a keep word */
+    LINES = 4,      /* of blocks that a warp makes at once */
+    PIECE = 64,     /* blocks of a warp's unit of work */
+    FILLED = 1024   /* units that fill the device: with fewer, a unit is a piece of one line */
+};
 
 typedef struct bits_args {
     ordo_keep keep;
     const uint64_t *seed_ptr, *offset_ptr;
     uint2 *words;
-    uint32_t units; /* pieces of all lines of blocks */
-    uint32_t bh, bh_step, heads, down, across, pieces, row, block;
+    uint32_t units;          /* pieces of all groups of lines */
+    uint32_t lines, wide;    /* of a unit: lines, blocks of each */
+    uint32_t groups, pieces; /* of a head: groups of lines, pieces of a line */
+    uint32_t bh, bh_step, heads, down, across, row, block;
     int32_t low, high;
-    uint32_t key[2 * MOST_ROUNDS]; /* of each round */
-    uint32_t select[MOST_BITS];    /* all ones where the threshold has a bit */
+    uint32_t draws, first_draw; /* of a block: all, the first that counts */
+    uint32_t
+        select[MOST_WORDS]; /* all ones where the threshold has a bit; the last is its highest */
 } bits_args;
 
 /* ---- words ---- */
 
-/* Round keys from the parameters, or from a seed that only the device knows. */
-struct given_keys {
-    const bits_args &args;
-    __host__ __device__ uint32_t at(int round, int half) const
-    {
-        return args.key[2 * round + half];
-    }
-};
+/* Philox's first two rounds mix one half of the counter at a time, so that all of a warp's words
+ * share what round_keys has, all blocks of a row its row_product, all rows of a block `first` and
+ * `second` below. The rest is held in registers, or each word would compute it again. */
+template <int ROUNDS> struct round_keys {
+    uint32_t site, head;      /* with the keys that they meet */
+    uint32_t key[2 * ROUNDS]; /* of each round */
+    uint32_t row;             /* what a row's number is mixed with in round 0 */
 
-struct computed_keys {
-    uint32_t low, high;
-    __host__ __device__ uint32_t at(int round, int half) const
+    __device__ round_keys(const ordo_keep &keep, uint32_t bh)
     {
-        return half ? high + (uint32_t)round * ORDO_PHILOX_W1
-                    : low + (uint32_t)round * ORDO_PHILOX_W0;
-    }
-};
-
-/* Computed once and held in registers. */
-template <int ROUNDS> struct held_keys {
-    uint32_t key[2 * ROUNDS];
-    __device__ explicit held_keys(const computed_keys &from)
-    {
+        const uint64_t product = (uint64_t)ORDO_PHILOX_M1 * bh;
 #pragma unroll
-        for (int i = 0; i < 2 * ROUNDS; i++) {
-            key[i] = from.at(i / 2, i % 2);
-            asm volatile("" : "+r"(key[i])); /* else every XOR computes its key again */
+        for (uint32_t r = 0; r < ROUNDS; r++) {
+            key[2 * r] = (uint32_t)keep.seed + r * ORDO_PHILOX_W0;
+            key[2 * r + 1] = (uint32_t)(keep.seed >> 32) + r * ORDO_PHILOX_W1;
+            if (r >= 2)
+                asm volatile("" : "+r"(key[2 * r]), "+r"(key[2 * r + 1]));
         }
-    }
-    __device__ uint32_t at(int round, int half) const
-    {
-        return key[2 * round + half];
+        row = (uint32_t)(product >> 32) ^ key[0];
+        site = (uint32_t)keep.offset ^ key[1];
+        head = (uint32_t)product ^ key[2];
+        asm volatile("" : "+r"(site), "+r"(head));
     }
 };
 
-template <int ROUNDS, class KEYS>
-ORDO_DEVICE ordo_philox_words philox(ordo_philox_words c, const KEYS &keys)
+/* Round 1's product of a row and quad, with the keys that its halves meet. */
+struct row_product {
+    uint32_t low, high;
+};
+
+template <int ROUNDS>
+ORDO_DEVICE row_product product_of(const round_keys<ROUNDS> &keys, uint32_t row, uint32_t quad)
 {
+    const uint64_t product = (uint64_t)ORDO_PHILOX_M0 * (keys.row ^ (row * 4 + quad));
+    row_product own = { (uint32_t)product ^ keys.key[5], (uint32_t)(product >> 32) ^ keys.key[3] };
+    asm volatile("" : "+r"(own.low), "+r"(own.high));
+    return own;
+}
+
+/* ordo_philox() of the counter { place, row * 4 + quad, bh, offset }. */
+template <int ROUNDS>
+ORDO_DEVICE ordo_philox_words philox(const round_keys<ROUNDS> &keys, row_product own,
+                                     uint32_t place)
+{
+    const uint64_t first = (uint64_t)ORDO_PHILOX_M0 * place;
+    const uint64_t second = (uint64_t)ORDO_PHILOX_M1 * ((uint32_t)(first >> 32) ^ keys.site);
+    ordo_philox_words c = { { (uint32_t)(second >> 32) ^ keys.head, (uint32_t)second,
+                              own.high ^ (uint32_t)first, own.low } };
 #pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {
+    for (int r = 2; r < ROUNDS; r++) {
         const uint64_t p0 = (uint64_t)ORDO_PHILOX_M0 * c.w[0];
         const uint64_t p1 = (uint64_t)ORDO_PHILOX_M1 * c.w[2];
-        c.w[0] = (uint32_t)(p1 >> 32) ^ c.w[1] ^ keys.at(r, 0);
+        c.w[0] = (uint32_t)(p1 >> 32) ^ c.w[1] ^ keys.key[2 * r];
         c.w[1] = (uint32_t)p1;
-        c.w[2] = (uint32_t)(p0 >> 32) ^ c.w[3] ^ keys.at(r, 1);
+        c.w[2] = (uint32_t)(p0 >> 32) ^ c.w[3] ^ (r == 2 ? 0 : keys.key[2 * r + 1]);
         c.w[3] = (uint32_t)p0;
     }
     return c;
 }
 
-/* Keying ordo; THRESHOLD 0: whatever the parameters select. */
-template <int ROUNDS, int BITS, uint32_t THRESHOLD, class KEYS>
-ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const KEYS &keys, uint32_t bh, uint32_t row,
-                                 uint32_t block, uint32_t quad, uint32_t site)
+/* Keying ordo: the last WORDS words of the last draws, one per bit of the threshold from the first
+ * that counts. THRESHOLD, if not 0, has these bits. */
+template <int ROUNDS, int WORDS, uint32_t THRESHOLD>
+ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const round_keys<ROUNDS> &keys,
+                                 row_product own, uint32_t block)
 {
-    const uint32_t draws = (BITS + 3) / 4;
+    enum { DRAWS = (WORDS + 3) / 4, SKIPPED = 4 * DRAWS - WORDS };
     uint32_t kept = 0;
 #pragma unroll
-    for (int bit = 0; bit < BITS; bit += 4) {
-        const ordo_philox_words counter = { { block * draws + (uint32_t)bit / 4, row * 4 + quad, bh,
-                                              site } };
-        const ordo_philox_words random = philox<ROUNDS>(counter, keys);
+    for (int draw = 0; draw < DRAWS; draw++) {
+        const ordo_philox_words random =
+            philox(keys, own, block * args.draws + args.first_draw + (uint32_t)draw);
 #pragma unroll
-        for (int i = 0; i < 4 && bit + i < BITS; i++) {
+        for (int i = draw ? 0 : SKIPPED; i < 4; i++) {
+            const int bit = 4 * draw + i - SKIPPED;
             const uint32_t w = random.w[i];
             if (THRESHOLD)
-                kept = THRESHOLD >> (bit + i) & 1 ? kept | w : kept & w;
+                kept = THRESHOLD >> bit & 1 ? kept | w : kept & w;
             else /* the majority of three: kept | w or kept & w */
-                kept = (kept & w) | ((kept | w) & args.select[bit + i]);
+                kept = (kept & w) | ((kept | w) & args.select[MOST_WORDS - WORDS + bit]);
         }
     }
     return kept;
@@ -103,59 +124,111 @@ ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const KEYS &keys, uint32
 
 /* ---- kernels ---- */
 
+/* Blocks of a line, first ... end - 1. */
+struct range {
+    uint32_t first, end;
+};
+
 struct piece {
-    uint32_t bh, row, first, end; /* blocks first .. end - 1 of the head's line */
-    uint2 *words;                 /* of this lane, in block 0 of the line */
+    uint32_t bh, line, lines; /* first line of the head, how many */
+    uint32_t first, end;      /* blocks of each */
+    uint2 *words;             /* of this lane, in block 0 of the first line */
 };
 
 ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
 {
-    const uint32_t line = unit / args.pieces, nth = unit % args.pieces;
-    const uint32_t head = line / args.down, sequence = head / args.heads;
+    const uint32_t group = unit / args.pieces, nth = unit % args.pieces;
+    const uint32_t head = group / args.groups, sequence = head / args.heads;
     piece x;
     x.bh = args.bh + sequence * args.bh_step + head % args.heads;
-    x.row = args.row + line % args.down * ORDO_KEEP_ROWS + lane / 4;
-    /* Rows and columns stay below 2^30, so that no sum wraps. */
-    const int32_t first_row = (int32_t)(line % args.down * ORDO_KEEP_ROWS);
-    const int32_t from = max(first_row + args.low, 0);
-    const int32_t last = first_row + ORDO_KEEP_ROWS - 1 + args.high;
-    x.first = max(nth * PIECE, (uint32_t)from / ORDO_KEEP_COLS);
-    x.end = min(nth * PIECE + PIECE, args.across);
-    x.end = last < 0 ? 0 : min(x.end, (uint32_t)last / ORDO_KEEP_COLS + 1);
-    x.words = args.words + (uint64_t)line * args.across * 32 + lane;
+    x.line = group % args.groups * args.lines;
+    x.lines = min(args.lines, args.down - x.line);
+    x.first = nth * args.wide;
+    x.end = min(x.first + args.wide, args.across);
+    x.words = args.words + ((uint64_t)head * args.down + x.line) * args.across * 32 + lane;
     return x;
 }
 
-template <int ROUNDS, int BITS, uint32_t THRESHOLD, class KEYS>
-ORDO_DEVICE void make_pieces(const bits_args &args, const KEYS &keys, uint32_t site)
+/* The blocks of the piece's line `nth` that one of its rows needs. */
+ORDO_DEVICE range needed(const bits_args &args, const piece &x, uint32_t nth)
 {
-    const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
-    auto word = [&](uint32_t bh, uint32_t row, uint32_t block) {
-        return sliced_word<ROUNDS, BITS, THRESHOLD>(args, keys, bh, row, block, quad, site);
-    };
+    /* Rows and columns stay below 2^30, so that no sum wraps. */
+    const int32_t row = (int32_t)((x.line + nth) * ORDO_KEEP_ROWS);
+    const int32_t from = max(row + args.low, 0), last = row + ORDO_KEEP_ROWS - 1 + args.high;
+    range r;
+    r.first = max(x.first, (uint32_t)from / ORDO_KEEP_COLS);
+    r.end = last < 0 ? 0 : min(x.end, (uint32_t)last / ORDO_KEEP_COLS + 1);
+    return r;
+}
+
+/* The generator, with seed and offset read from their pointers if there are any. */
+template <class ARGS> ORDO_DEVICE ordo_keep generator_of(const ARGS &args)
+{
+    ordo_keep keep = args.keep;
+    if (args.seed_ptr)
+        keep.seed = *args.seed_ptr;
+    if (args.offset_ptr)
+        keep.offset = *args.offset_ptr;
+    return keep;
+}
+
+/* `COUNT` lines of a piece, from line `nth`. */
+template <int ROUNDS, int WORDS, uint32_t THRESHOLD, int COUNT> struct some_lines {
+    row_product rows[2 * COUNT]; /* r and r + 8 of each line */
+    uint2 *words;                /* of this lane, in block 0 of the first line */
+
+    __device__ some_lines(const bits_args &args, const round_keys<ROUNDS> &keys, const piece &x,
+                          uint32_t nth)
+    {
+        const uint32_t lane = threadIdx.x % 32;
+        const uint32_t row = args.row + (x.line + nth) * ORDO_KEEP_ROWS + lane / 4;
+        words = x.words + (uint64_t)nth * args.across * 32;
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * COUNT; i++)
+            rows[i] = product_of(keys, row + 8 * i, lane % 4);
+    }
+
+    __device__ void make_block(const bits_args &args, const round_keys<ROUNDS> &keys,
+                               uint32_t at) const
+    {
+        const auto word = [&](row_product own) {
+            return sliced_word<ROUNDS, WORDS, THRESHOLD>(args, keys, own, args.block + at);
+        };
+#pragma unroll
+        for (uint32_t l = 0; l < COUNT; l++)
+            words[((uint64_t)l * args.across + at) * 32] = { word(rows[2 * l]),
+                                                             word(rows[2 * l + 1]) };
+    }
+};
+
+/* The blocks that LINES lines need in common, then what else each line needs. */
+template <int ROUNDS, int WORDS, uint32_t THRESHOLD>
+static __global__ void __launch_bounds__(128, ROUNDS > 7 ? 6 : 7) /* the keys stay in registers */
+    sliced_kernel(const __grid_constant__ bits_args args)
+{
+    const uint32_t lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    const ordo_keep keep = generator_of(args);
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
-#pragma unroll 2
-        for (uint32_t at = x.first; at < x.end; at++)
-            x.words[at * 32] = { word(x.bh, x.row, args.block + at),
-                                 word(x.bh, x.row + 8, args.block + at) };
+        const round_keys<ROUNDS> keys(keep, x.bh);
+        range common = { needed(args, x, LINES - 1).first, needed(args, x, 0).end };
+        if (x.lines < LINES || common.first >= common.end)
+            common.first = common.end = 0;
+        if (common.end) {
+            const some_lines<ROUNDS, WORDS, THRESHOLD, LINES> all(args, keys, x, 0);
+            for (uint32_t at = common.first; at < common.end; at++)
+                all.make_block(args, keys, at);
+        }
+        for (uint32_t nth = 0; nth < x.lines; nth++) {
+            const some_lines<ROUNDS, WORDS, THRESHOLD, 1> line(args, keys, x, nth);
+            const range own = needed(args, x, nth);
+            uint32_t at = own.first == common.first ? common.end : own.first;
+#pragma unroll 1
+            for (; at < own.end; at = at + 1 == common.first ? common.end : at + 1)
+                line.make_block(args, keys, at);
+        }
     }
-}
-
-template <int ROUNDS, int BITS, uint32_t THRESHOLD, bool POINTERS>
-static __global__ void __launch_bounds__(128, 8)
-    sliced_kernel(const __grid_constant__ bits_args args)
-{
-    if (!POINTERS) {
-        const given_keys keys = { args };
-        make_pieces<ROUNDS, BITS, THRESHOLD>(args, keys, (uint32_t)args.keep.offset);
-        return;
-    }
-    const uint64_t seed = args.seed_ptr ? *args.seed_ptr : args.keep.seed;
-    const uint64_t offset = args.offset_ptr ? *args.offset_ptr : args.keep.offset;
-    const held_keys<ROUNDS> keys({ (uint32_t)seed, (uint32_t)(seed >> 32) });
-    make_pieces<ROUNDS, BITS, THRESHOLD>(args, keys, (uint32_t)offset);
 }
 
 /* Every rounds, bits, threshold and keying, by the definition itself. */
@@ -163,17 +236,15 @@ static __global__ void __launch_bounds__(128, 8)
     defined_kernel(const __grid_constant__ bits_args args)
 {
     const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
-    ordo_keep keep = args.keep;
-    if (args.seed_ptr)
-        keep.seed = *args.seed_ptr;
-    if (args.offset_ptr)
-        keep.offset = *args.offset_ptr;
+    const ordo_keep keep = generator_of(args);
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
-        for (uint32_t at = x.first; at < x.end; at++)
-            x.words[at * 32] = { ordo_keep_word(&keep, x.bh, x.row, args.block + at, quad),
-                                 ordo_keep_word(&keep, x.bh, x.row + 8, args.block + at, quad) };
+        const range own = needed(args, x, 0);
+        const uint32_t row = args.row + x.line * ORDO_KEEP_ROWS + lane / 4;
+        for (uint32_t at = own.first; at < own.end; at++)
+            x.words[at * 32] = { ordo_keep_word(&keep, x.bh, row, args.block + at, quad),
+                                 ordo_keep_word(&keep, x.bh, row + 8, args.block + at, quad) };
     }
 }
 
@@ -218,11 +289,7 @@ static __global__ void __launch_bounds__(32) ragged_kernel(const __grid_constant
     const uint32_t lane = threadIdx.x, quad = lane % 4;
     const int64_t total = args.table[args.sequences].keep;
     const int64_t first = (int64_t)blockIdx.x * PIECE, end = min(first + PIECE, total);
-    ordo_keep keep = args.keep;
-    if (args.seed_ptr)
-        keep.seed = *args.seed_ptr;
-    if (args.offset_ptr)
-        keep.offset = *args.offset_ptr;
+    const ordo_keep keep = generator_of(args);
     int64_t next = 0; /* where the sequence ends */
     ordo_cuda_sequence s = {};
     for (int64_t at = first; at < end; at++) {
@@ -279,42 +346,55 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
 
 typedef void (*bits_kernel)(const bits_args args);
 
-/* p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25, 0.3 and 0.5 in 8 bits. */
-template <int ROUNDS, bool POINTERS> static bits_kernel choose_8(uint32_t threshold)
+/* Bits of the threshold from the lowest that is 1: the words below it leave nothing. */
+static int words_of(const ordo_keep *keep)
 {
-    switch (threshold) {
-    case 243: return sliced_kernel<ROUNDS, 8, 243, POINTERS>;
-    case 230: return sliced_kernel<ROUNDS, 8, 230, POINTERS>;
-    case 218: return sliced_kernel<ROUNDS, 8, 218, POINTERS>;
-    case 212: return sliced_kernel<ROUNDS, 8, 212, POINTERS>;
-    case 205: return sliced_kernel<ROUNDS, 8, 205, POINTERS>;
-    case 192: return sliced_kernel<ROUNDS, 8, 192, POINTERS>;
-    case 179: return sliced_kernel<ROUNDS, 8, 179, POINTERS>;
-    case 128: return sliced_kernel<ROUNDS, 8, 128, POINTERS>;
-    default: return sliced_kernel<ROUNDS, 8, 0, POINTERS>;
-    }
+    int zeros = 0;
+    while (!(keep->threshold >> zeros & 1))
+        zeros++;
+    return keep->bits - zeros;
 }
 
-template <int ROUNDS, bool POINTERS> static bits_kernel choose_bits(const ordo_keep *keep)
+typedef struct bits_choice {
+    bits_kernel kernel;
+    int words; /* that it draws; 0: by the definition */
+} bits_choice;
+
+/* The kernel of the fewest words that are enough. */
+static bits_choice choose(const ordo_keep *keep)
 {
-    if (keep->bits == 8)
-        return choose_8<ROUNDS, POINTERS>(keep->threshold);
-    if (keep->bits == 4 && keep->threshold == 14) /* p = 0.1 */
-        return sliced_kernel<ROUNDS, 4, 14, POINTERS>;
-    return keep->bits == 4 ? sliced_kernel<ROUNDS, 4, 0, POINTERS> : defined_kernel;
+    static const struct {
+        int rounds, words;
+        uint32_t threshold; /* not 0: of that many bits */
+        bits_kernel kernel;
+    } rows[] = { { 7, 4, 14, sliced_kernel<7, 4, 14> }, { 7, 8, 230, sliced_kernel<7, 8, 230> },
+                 { 7, 1, 0, sliced_kernel<7, 1, 0> },   { 7, 2, 0, sliced_kernel<7, 2, 0> },
+                 { 7, 4, 0, sliced_kernel<7, 4, 0> },   { 7, 6, 0, sliced_kernel<7, 6, 0> },
+                 { 7, 8, 0, sliced_kernel<7, 8, 0> },   { 10, 2, 0, sliced_kernel<10, 2, 0> },
+                 { 10, 4, 0, sliced_kernel<10, 4, 0> }, { 10, 8, 0, sliced_kernel<10, 8, 0> } };
+    const int words = words_of(keep);
+    if (keep->keying == ORDO_KEYING_ORDO && keep->bits % 4 == 0)
+        for (const auto &row : rows)
+            if (row.rounds == keep->rounds &&
+                (row.threshold ? row.words == keep->bits && row.threshold == keep->threshold
+                               : row.words >= words))
+                return { row.kernel, row.words };
+    return { defined_kernel, 0 };
 }
 
-static bits_kernel choose(const ordo_keep *keep, bool pointers)
+/* Units of `lines` lines. */
+static void divide(bits_args *args, uint32_t heads, uint32_t lines)
 {
-    if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 7)
-        return pointers ? choose_bits<7, true>(keep) : choose_bits<7, false>(keep);
-    if (keep->keying == ORDO_KEYING_ORDO && keep->rounds == 10)
-        return pointers ? choose_bits<10, true>(keep) : choose_bits<10, false>(keep);
-    return defined_kernel;
+    args->lines = lines;
+    args->wide = PIECE / lines;
+    args->groups = (args->down + lines - 1) / lines;
+    args->pieces = (args->across + args->wide - 1) / args->wide;
+    args->units = heads * args->groups * args->pieces;
 }
 
-static bits_args arguments(const ordo_cuda_bits *bits)
+static bits_args arguments(const ordo_cuda_bits *bits, int words)
 {
+    const uint32_t heads = (uint32_t)bits->sequences * (uint32_t)bits->heads;
     bits_args args = {};
     args.keep = bits->keep;
     args.seed_ptr = bits->seed_ptr;
@@ -325,18 +405,18 @@ static bits_args arguments(const ordo_cuda_bits *bits)
     args.heads = (uint32_t)bits->heads;
     args.down = (uint32_t)bits->down;
     args.across = (uint32_t)bits->across;
-    args.pieces = (args.across + PIECE - 1) / PIECE;
-    args.units = (uint32_t)bits->sequences * args.heads * args.down * args.pieces;
     args.row = bits->row;
     args.block = bits->block;
     args.low = bits->visible_only ? bits->low : -ORDO_BAND_OPEN;
     args.high = bits->visible_only ? bits->high : ORDO_BAND_OPEN;
-    const computed_keys keys = { (uint32_t)bits->keep.seed, (uint32_t)(bits->keep.seed >> 32) };
-    for (int r = 0; r < MOST_ROUNDS; r++)
-        for (int half = 0; half < 2; half++)
-            args.key[2 * r + half] = keys.at(r, half);
-    for (int i = 0; i < MOST_BITS; i++)
-        args.select[i] = bits->keep.threshold >> i & 1 ? ~0u : 0;
+    divide(&args, heads, LINES);
+    if (words == 0 || args.units < FILLED)
+        divide(&args, heads, 1);
+    args.draws = (uint32_t)(bits->keep.bits + 3) / 4;
+    args.first_draw = args.draws - (uint32_t)(words + 3) / 4;
+    for (int i = 0; i < words; i++)
+        args.select[MOST_WORDS - 1 - i] =
+            bits->keep.threshold >> (bits->keep.bits - 1 - i) & 1 ? ~0u : 0;
     return args;
 }
 
@@ -344,19 +424,18 @@ ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits, char *why, size_t why_
 {
     if (bits->table)
         return launch_ragged(bits, why, why_size);
-    const bits_args args = arguments(bits);
     const cudaStream_t stream = (cudaStream_t)bits->stream;
-    if (args.units == 0)
+    const size_t blocks = (size_t)bits->sequences * bits->heads * bits->down * bits->across;
+    if (blocks == 0)
         return ORDO_OK;
     if (bits->keep.threshold >> bits->keep.bits) { /* keep all */
-        const size_t lines = (size_t)args.units / args.pieces;
-        CUDA_CALL(cudaMemsetAsync(args.words, 0xff, lines * args.across * 256, stream));
+        CUDA_CALL(cudaMemsetAsync(bits->words, 0xff, blocks * 4 * ORDO_KEEP_WORDS, stream));
         return ORDO_OK;
     }
-    const uint32_t threads = bits->grid_threads ? bits->grid_threads : 32;
-    const uint32_t blocks = bits->grid_blocks ? bits->grid_blocks : args.units;
-    const bits_kernel kernel = choose(&bits->keep, bits->seed_ptr || bits->offset_ptr);
-    kernel<<<blocks, threads, 0, stream>>>(args);
+    const bits_choice choice = choose(&bits->keep);
+    const bits_args args = arguments(bits, choice.words);
+    const uint32_t grid = bits->grid_blocks ? bits->grid_blocks : args.units;
+    choice.kernel<<<grid, bits->grid_threads ? bits->grid_threads : 32, 0, stream>>>(args);
     CUDA_CALL(cudaGetLastError());
     return ORDO_OK;
 }

@@ -9,7 +9,7 @@
 #include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
-enum { THREADS = 256, GROUP = 8, LEVELS = 5, BLOCKS_PER_PROCESSOR = 8 };
+enum { THREADS = 256, ANY = 0, FEW = 3, GROUP = 8, LEVELS = 5, BLOCKS_PER_PROCESSOR = 8 };
 static_assert(ORDO_SUM_MOST == GROUP << LEVELS, "the counter holds all groups");
 
 typedef struct sum_args {
@@ -33,10 +33,13 @@ template <int N> ORDO_DEVICE values<N> add(const values<N> &a, const values<N> &
     return r;
 }
 
+/* A NaN keeps its payload: store() writes the canonical one for every sum that is none. */
 template <ordo_dtype TYPE> ORDO_DEVICE float half_value(uint32_t half)
 {
-    return TYPE == ORDO_F16 ? ordo_f32_from_f16((uint16_t)half)
-                            : ordo_f32_from_bf16((uint16_t)half);
+    float value = ordo_f32_of_bits(half << 16);
+    if (TYPE == ORDO_F16)
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));
+    return value;
 }
 
 /* Elements at ... at + N - 1 of an input; N > 1: four, aligned. */
@@ -123,18 +126,17 @@ ORDO_DEVICE values<N> sum_groups(const void *const *inputs, int count, int64_t a
     return sum;
 }
 
-/* WIDTH: the number of inputs if that is at most GROUP; 0: any. N: elements per load. */
+/* WIDTH: the number of inputs; ANY: it is args.count. N: elements per load. */
 template <ordo_dtype TYPE, int N, int WIDTH>
 ORDO_DEVICE values<N> sum_at(const sum_args &args, int64_t at)
 {
-    if constexpr (WIDTH > 0)
+    if constexpr (WIDTH != ANY)
         return sum_group<TYPE, N, WIDTH>(args.inputs, at);
     else
         return sum_groups<TYPE, N>(args.inputs, args.count, at);
 }
 
-template <ordo_dtype TYPE, int N, int WIDTH>
-static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_constant__ sum_args args)
+template <ordo_dtype TYPE, int N, int WIDTH> ORDO_DEVICE void sum_all(const sum_args &args)
 {
     const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const int64_t step = (int64_t)gridDim.x * THREADS, whole = args.elements / N;
@@ -152,26 +154,32 @@ static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_consta
         store<1>(args.out, rest, sum_at<TYPE, 1, WIDTH>(args, rest));
 }
 
-/* ---- launch ---- */
-
-template <ordo_dtype TYPE, int N> static const void *kernel_of(int64_t count)
+/* LEAST to MOST inputs, each number by a loop of its own. */
+template <ordo_dtype TYPE, int N, int LEAST, int MOST>
+ORDO_DEVICE void sum_few(const sum_args &args)
 {
-    switch (count) {
-    case 1: return (const void *)sum_kernel<TYPE, N, 1>;
-    case 2: return (const void *)sum_kernel<TYPE, N, 2>;
-    case 3: return (const void *)sum_kernel<TYPE, N, 3>;
-    case 4: return (const void *)sum_kernel<TYPE, N, 4>;
-    case 5: return (const void *)sum_kernel<TYPE, N, 5>;
-    case 6: return (const void *)sum_kernel<TYPE, N, 6>;
-    case 7: return (const void *)sum_kernel<TYPE, N, 7>;
-    case 8: return (const void *)sum_kernel<TYPE, N, 8>;
-    default: return (const void *)sum_kernel<TYPE, N, 0>;
-    }
+    if constexpr (LEAST < MOST)
+        if (args.count < MOST)
+            return sum_few<TYPE, N, LEAST, MOST - 1>(args);
+    sum_all<TYPE, N, MOST>(args);
 }
 
+template <ordo_dtype TYPE, int N, int LEAST, int MOST>
+static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_constant__ sum_args args)
+{
+    sum_few<TYPE, N, LEAST, MOST>(args);
+}
+
+/* ---- launch ---- */
+
+/* Few inputs take fewer registers, which leaves room for more blocks. */
 template <ordo_dtype TYPE> static const void *kernel_for(const ordo_sum *s, bool aligned)
 {
-    return aligned ? kernel_of<TYPE, 4>(s->count) : kernel_of<TYPE, 1>(s->count);
+    if (!aligned)
+        return (const void *)sum_kernel<TYPE, 1, ANY, ANY>;
+    return s->count <= FEW     ? (const void *)sum_kernel<TYPE, 4, 1, FEW>
+           : s->count <= GROUP ? (const void *)sum_kernel<TYPE, 4, FEW + 1, GROUP>
+                               : (const void *)sum_kernel<TYPE, 4, ANY, ANY>;
 }
 
 ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
