@@ -23,6 +23,7 @@ _PREFIX = "ordo audit: "
 class AuditDifference:
     """The first element that differs."""
 
+    file: str  # of the record
     unit: str  # for people
     tensor: str  # "o", "lse", "dq", "dk", "dv" or "dsink"
     sequence: int
@@ -41,7 +42,7 @@ class Audit:
     """What audit() found. True if every bit that was compared is equal."""
 
     equal: bool
-    key: str  # the numeric key of the pass
+    key: str  # the numeric key of the pass; of a folder's files each once
     units: int
     checked: int
     different: int  # of the checked ones
@@ -59,7 +60,7 @@ class Audit:
         x = self.first
         place = f"{x.tensor}, sequence {x.sequence}, row {x.row}, head {x.head}, column {x.column}"
         return (
-            f"DIFFERENT: {self.different} of {units}; the first is {x.unit}: {place}: "
+            f"DIFFERENT: {self.different} of {units}; the first is in {x.file}, {x.unit}: {place}: "
             f"found {x.found_bits:#x}, expected {x.expected_bits:#x}"
         )
 
@@ -75,26 +76,51 @@ def audit(
     """Recompute on the CPU what the pass in `record` computed on a GPU, and compare every bit.
 
     `record` is the path of a file that `ordo run --save` wrote, or paths of .safetensors and .npy
-    files that make one. `sample` units are drawn at random with `seed`; 0 takes all.
+    files that make one, or a folder: then each of its .safetensors files, as ordo.Recorder saves
+    them. Of each file `sample` units are drawn at random with `seed`; 0 takes all.
 
     Raises Error: "file" for a file that cannot be read or does not fit its plan, "unsupported" for
     a pass that cannot be audited, by name.
     """
-    files = list(record) if isinstance(record, list | tuple) else [record]
+    files = [_path(x) for x in (record if isinstance(record, list | tuple) else [record])]
     command = [_command(), "audit", "--json", "--pass", str(part)]
     for name, value in (("sample", sample), ("threads", threads)):
         if integer(name, value):
             command.append(f"--{name}={integer(name, value)}")
     if integer("seed", seed, c_uint64) or sample:
         command.append(f"--seed={integer('seed', seed, c_uint64)}")
-    command += [os.path.abspath(_path(x)) for x in files]  # none looks like an option
+    if len(files) != 1 or not os.path.isdir(files[0]):
+        return _run(command, files)
+    inside = sorted(str(x) for x in Path(files[0]).glob("*.safetensors"))
+    if not inside:
+        raise Error("file", f"{files[0]}: expected a folder with .safetensors files")
+    return _together([_run(command, [x]) for x in inside])
+
+
+def _run(command: list[str], files: list[str]) -> Audit:
+    """The audit of one record; a path never looks like an option."""
+    command = [*command, *map(os.path.abspath, files)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode not in (0, 1):
         said = done.stderr.decode(errors="replace").splitlines()
         why = [x.removeprefix(_PREFIX) for x in said if x.startswith(_PREFIX)]
         status = _STATUS.get(done.returncode, "internal")
         raise Error(status, why[-1] if why else f"ordo audit ended with {done.returncode}")
-    return _read(json.loads(done.stdout))
+    return _read(json.loads(done.stdout), files[0])
+
+
+def _together(found: list[Audit]) -> Audit:
+    """The audits of several records as one."""
+    return Audit(
+        equal=all(found),
+        key=", ".join(dict.fromkeys(x.key for x in found)),
+        units=sum(x.units for x in found),
+        checked=sum(x.checked for x in found),
+        different=sum(x.different for x in found),
+        unknown=sum(x.unknown for x in found),
+        first=next((x.first for x in found if x.first), None),
+        seconds=sum(x.seconds for x in found),
+    )
 
 
 def _path(given: Any) -> str:
@@ -107,7 +133,7 @@ def _path(given: Any) -> str:
     return path
 
 
-def _read(found: dict[str, Any]) -> Audit:
+def _read(found: dict[str, Any], file: str) -> Audit:
     passes = found["forward"], found["backward"]
     return Audit(
         equal=found["equal"],
@@ -116,7 +142,7 @@ def _read(found: dict[str, Any]) -> Audit:
         checked=sum(x["checked"] for x in passes),
         different=found["different"],
         unknown=found["unknown"],
-        first=AuditDifference(**found["first"]) if found["first"] else None,
+        first=AuditDifference(file=file, **found["first"]) if found["first"] else None,
         seconds=found["seconds"],
     )
 

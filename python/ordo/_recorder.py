@@ -28,6 +28,7 @@ from ._library import Error, version
 
 _FORMAT = 1
 _DIGEST = "xxh64-pieces"
+_CALLS_EVERY = 100  # steps
 _FEW = 64  # ids of a batch that are written as they are
 _RESULTS = ("batch", "loss", "weights", "gradients")  # what must repeat when a step does
 
@@ -53,6 +54,11 @@ class Recorder:
     In a process group, rank 0 alone writes; with "{rank}" in the path each rank writes a file of
     its own. A line is in the hands of the system when it is written: killing the process loses
     none. Every `sync_seconds`, and at the end, it is forced to the disk.
+
+    With `calls`, a folder, each `calls_every`-th step (a multiple of `every`; by default 100, or the
+    next one) saves one key head of one call of attention, what it read and computed, as a file that
+    audit() takes. Which one, is drawn: a function of `seed`, the step and the number of calls.
+    `first` is the step with which this process begins, if it is not 0.
     """
 
     def __init__(
@@ -66,9 +72,19 @@ class Recorder:
         sync_seconds: float = 10.0,
         rank: int | None = None,
         ranks: int | None = None,
+        calls: str | os.PathLike[str] | None = None,
+        calls_every: int | None = None,
+        seed: int = 0,
+        first: int = 0,
     ) -> None:
         if every < 1:
             raise Error("argument", f"every {every}: expected 1 or more")
+        if calls_every is None:
+            calls_every = -(-_CALLS_EVERY // every) * every
+        if calls_every < 1 or calls_every % every:
+            raise Error(
+                "argument", f"calls_every {calls_every}: expected a multiple of every, {every}"
+            )
         self.every = every
         self.repeated: list[tuple[int, bool]] = []  # steps recorded again, and whether equal
         self._with = {"weights": weights, "gradients": gradients}
@@ -79,7 +95,9 @@ class Recorder:
         self._writes = self._rank == 0 or "{rank}" in os.fspath(path)
         self._model: Any = None
         self._file: _File | None = None
-        self._pending: tuple[dict[str, Any], Any] | None = None
+        self._pending: tuple[dict[str, Any], Any, Any] | None = None
+        self._calls: Any = None
+        self._folder = "" if calls is None else os.fspath(calls)
         if not self._writes:
             return
         self._file = _File(self.path, sync_seconds)
@@ -88,11 +106,29 @@ class Recorder:
                 from .run._record import Model
 
                 self._model = Model(model)
+            if calls is not None:
+                self._open_calls(calls_every, seed, first)
             self._file.append({**self._header(), **({"resumed": True} if self._file.old else {})})
         except BaseException:
             self._file.close()
+            self._release()
             raise
         atexit.register(self.close)
+
+    def _open_calls(self, every: int, seed: int, first: int) -> None:
+        from .run._calls import Calls
+
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+        except OSError as error:
+            raise Error("file", f"calls {self._folder}: {error.strerror}") from None
+        self._calls = Calls(every, seed, first)
+
+    def _release(self) -> None:
+        for watched in (self._model, self._calls):
+            if watched is not None:
+                watched.release()
+        self._model = self._calls = None
 
     def __enter__(self) -> Recorder:
         return self
@@ -126,6 +162,10 @@ class Recorder:
             raise Error("argument", f"step {step!r}: expected a whole number")
         seen = ([], []) if self._model is None else self._model.take_calls()
         due = int(step) % self.every == 0
+        call = None
+        if self._calls is not None:
+            call = self._calls.take(int(step))
+            self._calls.begin(int(step) + 1)
         self._finish(wait=due)
         if not due:
             return False
@@ -143,7 +183,10 @@ class Recorder:
             entry[kind] = {
                 name: gather.digest(f"{kind}[{name!r}]", x) for name, x in (tensors or {}).items()
             }
-        self._pending = entry, gather.start()
+        if call is not None:
+            entry["call"] = self._entry_of(call, int(step), gather)
+            call.start()
+        self._pending = entry, gather.start(), call
         self._finish(wait=False)
         return True
 
@@ -167,8 +210,7 @@ class Recorder:
         finally:
             self._file.close()
             self._file = None
-            if self._model is not None:
-                self._model.release()
+            self._release()
 
     # ---- what is written ----
 
@@ -183,15 +225,30 @@ class Recorder:
         return {"ordo_record": _FORMAT, "digest": _DIGEST, "every": self.every, "rank": self._rank,
                 "ranks": self._ranks, "device": device, "versions": versions}  # fmt: skip
 
+    def _entry_of(self, call: Any, step: int, gather: _Gather) -> dict[str, Any]:
+        """What the line of a step says of its saved call: the file, and digests of what is in it."""
+        place = f"call-{call.number}-head-{call.key_head}"
+        return {
+            "file": f"step-{step:09}-rank-{self._rank}-{place}.safetensors",
+            "call": call.number,
+            "calls": call.calls,
+            "key_head": call.key_head,
+            **({} if call.rng is None else {"seed": gather.words(call.rng, _unsigned)}),
+            **{name: gather.words(x, list) for name, x in call.lengths.items()},
+            "digests": {name: gather.digest(name, x) for name, x in call.tensors.items()},
+        }
+
     def _finish(self, wait: bool) -> None:
         """Write the pending record if it is complete."""
         if self._pending is None or self._file is None:
             return
-        entry, fetch = self._pending
+        entry, fetch, call = self._pending
         if not wait and not fetch.ready():
             return
         self._pending = None
         done = _resolve(entry, fetch.wait())
+        if call is not None:
+            call.write(os.path.join(self._folder, done["call"]["file"]), done["call"])
         before = self._file.results.get(done["step"])
         after = _results(done)
         if before is not None:
@@ -336,6 +393,10 @@ def _add_seeds(entry: dict[str, Any], gather: _Gather, seeds: Sequence[Any]) -> 
         entry["seeds"] = gather.words(flat, lambda words: _pairs(known, words))
     else:
         entry["seeds"] = [[int(part) for part in x] for x in seeds]
+
+
+def _unsigned(words: list[int]) -> list[int]:
+    return [word & 2**64 - 1 for word in words]
 
 
 def _pairs(known: list[list[int] | None], words: list[int]) -> list[list[int]]:

@@ -66,8 +66,8 @@ def save_call(
         words.append(f"{name}={','.join(map(str, numbers(name, x, count, np.int32)))}")
     line = plan.line
     if key_head is not None:
-        line = _part_line(plan, key_head)
-        made = {name: _part(name, x, plan, key_head) for name, x in made.items()}
+        line = part_line(plan, key_head)
+        made = {name: part_of(name, x, plan, key_head) for name, x in made.items()}
     _write(path, made, _TYPES[p.dtype], {"ordo.plan": line, "ordo.inputs": " ".join(words)})
 
 
@@ -113,7 +113,7 @@ def _array(name: str, given: Any, plan: Plan) -> Array:
 # ---- one key head ----
 
 
-def _part_line(plan: Plan, key_head: int) -> str:
+def part_line(plan: Plan, key_head: int) -> str:
     """The line of the plan for one key head; the same numeric key."""
     p = plan.problem
     group = p.heads // p.kv_heads
@@ -125,7 +125,8 @@ def _part_line(plan: Plan, key_head: int) -> str:
     return line
 
 
-def _part(name: str, x: Array, plan: Plan, key_head: int) -> Array:
+def part_of(name: str, x: Any, plan: Plan, key_head: int) -> Any:
+    """What of an array or a tensor belongs to one key head."""
     group = plan.problem.heads // plan.problem.kv_heads
     heads = slice(key_head * group, (key_head + 1) * group)
     if name in _HEADS:

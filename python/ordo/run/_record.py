@@ -136,10 +136,10 @@ class Model:
         self._order: Order | list[str] = Order(self._named.items())
         self._seeds: list[Any] = []
         self._plans: dict[int, Plan] = {}
-        watch(self._watch)
+        watch("forward", self._watch)
 
     def release(self) -> None:
-        unwatch(self._watch)
+        unwatch("forward", self._watch)
         if isinstance(self._order, Order):
             self._order.end()
 

@@ -1,4 +1,4 @@
-"""Who is told of each forward pass: its plan, and seed and offset; in graphs too."""
+"""Who is told of each pass of attention, forward or backward; in graphs too."""
 
 from __future__ import annotations
 
@@ -8,39 +8,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._plan import Plan
 from ..torch._inputs import lists_of, rules_of
 from ..torch._node import rows_first
 from ..torch._plans import plan_of
 
-Watch = Callable[[Plan, Tensor | None], None]
-watchers: list[Watch] = []
-_libraries: list[Any] = []
+watchers: dict[str, list[Callable[..., None]]] = {"forward": [], "backward": []}
+_libraries: dict[str, list[Any]] = {"forward": [], "backward": []}
 
 
-def watch(function: Watch) -> None:
-    """Call `function` before each forward pass. As long as anybody watches, the operators have
-    kernels in Python, which go on to the compiled ones."""
-    watchers.append(function)
-    if _libraries:
+def watch(which: str, function: Callable[..., None]) -> None:
+    """Call `function` after each forward pass, with its plan, and seed and offset; or after each
+    backward pass, with what the operator was given and what it made. As long as anybody watches,
+    the operators have kernels in Python, which go on to the compiled ones."""
+    watchers[which].append(function)
+    if _libraries[which]:
         return
     for key in ("CPU", "CUDA"):
         library = torch.library.Library("ordo", "IMPL", key)
-        for name in ("forward", "eager_forward"):
-            library.impl(name, _watched(key, torch.library.get_kernel(f"ordo::{name}", key)))
-        _libraries.append(library)
+        for name in (which, f"eager_{which}"):
+            kernel = torch.library.get_kernel(f"ordo::{name}", key)
+            library.impl(name, _WATCHED[which](key, kernel))
+        _libraries[which].append(library)
 
 
-def unwatch(function: Watch) -> None:
-    watchers.remove(function)
-    if not watchers:
-        for library in _libraries:
+def unwatch(which: str, function: Callable[..., None]) -> None:
+    watchers[which].remove(function)
+    if not watchers[which]:
+        for library in _libraries[which]:
             library._destroy()
-        _libraries.clear()
+        _libraries[which].clear()
 
 
-def _watched(key: str, kernel: Any) -> Any:
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+def _keys(key: str) -> Any:
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+
+def _forward(key: str, kernel: Any) -> Any:
+    keys = _keys(key)
 
     def forward(
         q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
@@ -51,9 +55,29 @@ def _watched(key: str, kernel: Any) -> Any:
         rng = lists.rng if len(made) == 3 or made[3] is None else made[3]
         q, k, v = rows_first(flags, q, k, v)
         plan = plan_of(q, k, v, lists, rules)
-        for function in watchers:
+        for function in watchers["forward"]:
             function(plan, rng)
         return made
 
     return forward
 
+
+def _backward(key: str, kernel: Any) -> Any:
+    keys = _keys(key)
+
+    def backward(
+        dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+        flags: int, scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0,
+        sizes: Any = (),
+    ) -> Any:  # fmt: skip
+        given = dict(dout=dout, dlse=dlse, q=q, k=k, v=v, o=o, lse=lse)
+        made = kernel.call_boxed(keys, *given.values(), flags, scale, more, softcap, dropout_p, sizes)
+        lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
+        for function in watchers["backward"]:
+            function({**given, **dict(zip(("dq", "dk", "dv"), made))}, flags, more, lists, rules)
+        return made
+
+    return backward
+
+
+_WATCHED = {"forward": _forward, "backward": _backward}

@@ -37,6 +37,15 @@ def test_the_recorder_finds_the_flipped_bit(root):
     assert "\nDIFFERENT at step 17: weight qkv.weight\n" in done.stdout
 
 
+def test_the_audit_finds_the_damaged_bit(root):
+    done = run(root, "examples/audit.py")
+    assert done.returncode == 0, done.stderr
+    assert "\nequal: every bit of " in done.stdout and "\nDIFFERENT: 1 of " in done.stdout
+    file = done.stdout.splitlines()[2]
+    assert f"/{file}, backward unit " in done.stdout
+    assert "dv, sequence 1, row 196, head 0, column 27: found 0x" in done.stdout
+
+
 def test_the_generated_page_is_up_to_date(root):
     pytest.importorskip("transformers")
     done = run(root, "tools/torch-paths", "--check")

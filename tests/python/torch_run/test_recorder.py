@@ -188,9 +188,9 @@ def test_nothing_stays_behind(tmp_path):
 
     model = Tiny()
     recorder = ordo.Recorder(tmp_path / "a.jsonl", model)
-    assert len(_watch.watchers) == 1
+    assert len(_watch.watchers["forward"]) == 1
     recorder.close()
-    assert _watch.watchers == []
+    assert _watch.watchers == {"forward": [], "backward": []}
     assert not any(x._post_accumulate_grad_hooks for x in model.parameters())
 
 
