@@ -30,35 +30,44 @@ class Blocks(NamedTuple):
 
 _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
-_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_streams: dict[torch.device, Any] = {}  # on which lists are made
 _captured: list[Blocks] = []  # which CUDA graphs read, for as long as these may run
 
 
 def blocks_on(mask: BlockMask, device: torch.device) -> Blocks:
-    """The lists of a mask on a device, for a call on its current stream: those of another stream
-    are not taken, since their memory is reused in the order of the stream they were made on."""
+    """The lists of a mask on a device, for a call on any stream."""
     if _compiling():  # a graph sees tensors: those of another mask need no other graph
         return _there(mask, device, "torch.compile")
     if _modes():  # tensors that are made here are not what they seem
-        return _upload(mask, device)
-    place: Any = device
-    if device.type == "cuda":
-        place = device, _stream(device.index)  # type: ignore[misc]
-        if torch.cuda.is_current_stream_capturing():
-            known = _there(mask, device, "a CUDA graph")
-            if not any(known is x for x in _captured):
-                _captured.append(known)
-            return known
-    there: Blocks | None = mask.held.get(place)
+        return _copied(mask, device)
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        known = _there(mask, device, "a CUDA graph")
+        if not any(known is x for x in _captured):
+            _captured.append(known)
+        return known
+    there: Blocks | None = mask.held.get(device)
     if there is None:
         with torch.inference_mode(False):  # a later call may have gradients
-            there = _upload(mask, device)
-        mask.held[place] = mask.held[device] = there
+            there = mask.held[device] = _upload(mask, device)
     return there
 
 
 def _upload(mask: BlockMask, device: torch.device) -> Blocks:
-    """Copies, complete on every stream when this returns."""
+    """Copies, complete on every stream when this returns.
+
+    A mask may be deleted while kernels of any stream read its lists, and PyTorch knows of the stream
+    alone on which these were made. That is one of their own: their memory becomes that of other lists
+    only, which wait here for the device."""
+    if device.type != "cuda":
+        return _copied(mask, device)
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)
+    torch.cuda.synchronize(device)
+    with torch.cuda.stream(_streams[device]):
+        return _copied(mask, device)
+
+
+def _copied(mask: BlockMask, device: torch.device) -> Blocks:
     arrays = (getattr(mask, name) for name in ARRAYS)
     return Blocks(*[None if x is None else torch.tensor(x, device=device) for x in arrays])
 

@@ -182,6 +182,13 @@ class Case:
         given = [f"{axis} {x}" for axis, x in self.values.items() if x != AXES[axis][0]]
         return f"{self.situation}, seed {self.seed}: {self.values['entry']}, {', '.join(given)}"
 
+    def refusal(self) -> str:
+        """The words that refuse this call, once it is built; "" if it is not to be refused."""
+        widest = max(self.q.shape[-1], self.v.shape[-1])
+        if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
+            return "block mask: backend cuda expects at most 128"
+        return ""
+
     def build(self) -> None:
         """Make the tensors and keywords."""
         r, v = random.Random(self.seed), self.values

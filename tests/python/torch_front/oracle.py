@@ -169,7 +169,7 @@ def reference(case: Case) -> Results:
     """attention() itself, eagerly: what a GPU's bits are compared with."""
     from situations import eager  # which uses Results
 
-    plain = dataclasses.replace(case, values=dict(case.values, entry="attention"))
+    plain = dataclasses.replace(case, situation="eager", values=dict(case.values, entry="attention"))
     plain.build()
     plain.start()
     case.rng = plain.rng

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import cases
 import ordo.torch
@@ -360,21 +360,35 @@ CUDA: dict[str, Callable[[Case], Results]] = {
 MODES = {"auto": "auto", "little memory": "sequential"}  # of keep bits
 
 
-def table(situation: str, count: int, seed: int, pairs: bool = False) -> tuple[list[str], int]:
-    """What is wrong with drawn cases of a situation, and how many there were."""
-    drawn, wrong = cases.draw(situation, count, seed, pairs), []
+class Found(NamedTuple):
+    """Of drawn cases of a situation."""
+
+    wrong: list[str]
+    count: int
+    refused: int  # of `count`, by the words expected
+
+
+def table(situation: str, count: int, seed: int, pairs: bool = False) -> Found:
+    """Draw cases of a situation and run them."""
+    drawn, wrong, refused = cases.draw(situation, count, seed, pairs), [], 0
     for case in drawn:
+        case.build()
+        words = case.refusal()
         try:
             said = run(case)
+            if words:
+                said = [f"not refused: expected {words!r}"]
         except Exception as error:  # of any kind: a case that is allowed does not raise
-            said = [f"{type(error).__name__}: {str(error)[:300]}"]
+            expected = words != "" and words in str(error)
+            refused += expected
+            said = [] if expected else [f"{type(error).__name__}: {str(error)[:300]}"]
         if said:
             wrong.append(f"{case}\n      {'; '.join(said)}")
-    return wrong, len(drawn)
+    return Found(wrong, len(drawn), refused)
 
 
 def run(case: Case) -> list[str]:
-    """What is wrong with a case."""
+    """What is wrong with a case, which is built."""
     mode = case.values["mode"]
     os.environ["ORDO_DROPOUT_MODE"] = MODES.get(mode, mode)
     ordo.torch.set_keep_bits_memory(4096 if mode == "little memory" else None)
@@ -385,7 +399,6 @@ def run(case: Case) -> list[str]:
         if case.values["entry"] == "sdpa":
             activate_flash_attention_impl("ORDO")
             stack.callback(restore_flash_attention_impl)
-        case.build()
         case.start()
         found = {**CHEAP, **DEAR, **CUDA}[case.situation](case)
         if case.device == "cpu":
