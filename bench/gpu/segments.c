@@ -3,11 +3,11 @@
  *   build/bench/segments [--quick|--small]
  *
  * 32 heads of size 128, p = 0.1, at 16384 tokens (segments 1, 2, 4, 8, 16) and 131072 tokens
- * (8, 16, 32, 64; a whole mask would take 64 GiB). One row per number of segments: bytes of keep
- * bits in memory, of the workspace, medians of the forward and the backward pass by the device's
- * clock, and their ratio to bits made inside. The rows take turns in rounds. All rows of a problem
- * must have the same digests; exit 1 if not. --small is one problem of 256 tokens, to try the
- * program. Without an H200 it says "skipped". */
+ * (8, 16, 32, 64; the bits of all rows would take 64 GiB). One row per number of segments: bytes of
+ * keep bits in memory, of the workspace, medians of the forward and the backward pass by the
+ * device's clock, and their ratio to bits made inside. The rows take turns in rounds. All rows of a
+ * problem must have the same digests; exit 1 if not. --small is one problem of 256 tokens, to try
+ * the program. Without an H200 it says "skipped". */
 #include "ordo/ordo.h"
 
 #include <inttypes.h>
@@ -215,8 +215,8 @@ static bool run_problem(lab *l, int64_t seq, ordo_mask mask, const int64_t *segm
             rows[i].seconds[0][round] = forward;
             rows[i].seconds[1][round] = backward;
         }
-    printf("\n%" PRId64 " tokens, %s, %d heads of %d, p 0.1: a whole mask is %.0f MiB\n", seq,
-           mask == ORDO_MASK_FULL ? "full" : "causal", HEADS, DIM,
+    printf("\n%" PRId64 " tokens, %s, %d heads of %d, p 0.1: the bits of all rows are %.0f MiB\n",
+           seq, mask == ORDO_MASK_FULL ? "full" : "causal", HEADS, DIM,
            (double)rows[0].info.keep_bits_bytes / 0x1p20);
     const bool same = print_rows(rows, count, rounds);
     for (int i = 0; i < count; i++)

@@ -55,7 +55,7 @@ cli_section cli_problem_section(cli_problem *p)
         OPT_INT("--rounds", "7|10", &p->rounds, 1, 64, "Philox rounds (default 7)"),
         OPT_INT("--bits", "N", &p->bits, 1, 64, "random bits per element (default 8)"),
         OPT_CHOICE("--keying", "ordo|fa2", &p->keying,
-                   "dropout mask of ordo, or of FlashAttention-2 (default ordo)"),
+                   "keep bits of ordo, or of FlashAttention-2 (default ordo)"),
         OPT_U64("--seed", "N", &p->seed, "seed of inputs and dropout (default 0)"),
         OPT_U64("--offset", "N", &p->offset, "offset of dropout (default 0)"),
         OPT_CHOICE("--dtype", "f32|bf16|f16", &p->dtype, "type of the tensors (default f32)"),

@@ -50,7 +50,7 @@ typedef struct ordo_dropout_call {
     const int64_t *sequence_ids; /* batch ids; NULL = batch0, batch0 + 1, ... */
     int threads;                 /* for ordo_dropout_fill(): 0 = as many as the process may use */
 
-    /* 0 = the problem's rounds. 3 or 5 are for experiments with speed: such masks are correlated
+    /* 0 = the problem's rounds. 3 or 5 are for experiments with speed: such bits are correlated
      * between rows, heads and steps, and must not be used for training. */
     int experiment_rounds;
 

@@ -179,9 +179,9 @@ typedef struct ordo_plan_info {
      *               and other work may run at the same time. If keep_bits_reused is true, keep the
      *               bits for the backward pass; otherwise make them again, because those of
      *               every layer would take too much of the machine's memory. Also the value where
-     * no pass of the backend can make the bits (ordo_backend_limits) PIPELINED   this plan has
-     * segments. If `segments` is 0, all bits at once would take too much memory, and a plan made
-     * with options.segments or options.keep_bits_memory is faster than FUSED */
+     *               no pass can make the bits (ordo_backend_limits)
+     *   PIPELINED   this plan has segments; or `segments` is 0, all bits at once take too much
+     *               memory, and a plan with segments is faster than FUSED */
     ordo_dropout_mode dropout_mode;
     /* The second name is that of version 0.1.0; the next version removes it. */
     union {

@@ -44,7 +44,7 @@ typedef enum ordo_mask {
 /* The function that gives each element its random bits. */
 typedef enum ordo_keying {
     ORDO_KEYING_ORDO = 0, /* a function of (seed, offset, sequence, head, row, column) */
-    ORDO_KEYING_FA2 = 1   /* the mask of FlashAttention-2, for migration */
+    ORDO_KEYING_FA2 = 1   /* the keep bits of FlashAttention-2 */
 } ordo_keying;
 
 /* Value of kv_len or total_kv for a problem without keys, because 0 means as many as queries. */

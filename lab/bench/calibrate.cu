@@ -566,8 +566,9 @@ static const measurement measurements[] = {
     { "lanes", "logic, multiply-adds and wide ones, alone and mixed", measure_lanes },
     { "shared", "loads from shared memory", measure_shared },
     { "launch", "empty kernels: by the host, in a graph", measure_launch },
-    { "rng", "dropout masks of 32 heads of 8192 x 8192", measure_masks },
-    { "gemm", "GEMMs of a block, bf16 and fp8, burst and steady, and beside a mask", measure_gemm },
+    { "rng", "keep bits of 32 heads of 8192 x 8192", measure_keep_bits },
+    { "gemm", "GEMMs of a block, bf16 and fp8, burst and steady, and beside keep bits",
+      measure_gemm },
 };
 enum { COUNT = sizeof measurements / sizeof measurements[0] };
 

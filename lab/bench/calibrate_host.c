@@ -3,7 +3,7 @@
  *   build/bench/calibrate_host [NAME] > mine.machine
  *   build/bin/ordo model block --machine ./mine.machine --precision f32 --seq 2k --embed 1k
  *
- * Clock, multiply-adds, reads of each cache level and of memory, latencies, dropout masks, and what
+ * Clock, multiply-adds, reads of each cache level and of memory, latencies, keep bits, and what
  * attention reaches of the multiply-adds: the best of a few repetitions, since other work on the
  * machine only ever takes away; some seconds in all. The rest of the file is what the library's
  * probe says. */
@@ -392,9 +392,9 @@ static void measure_passes(void)
     result("mma_efficiency", (narrow[1] + wide[1]) / 2, "", "the backward pass, as above");
 }
 
-static uint32_t mask_words[1 << 16];
+static uint32_t words[1 << 16];
 
-static void fill_mask(void *argument)
+static void fill_words(void *argument)
 {
     const ordo_problem *p = argument;
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
@@ -402,11 +402,11 @@ static void fill_mask(void *argument)
     call.offset = 1;
     call.threads = 1;
     for (int i = 0; i < 8; i++)
-        if (ordo_dropout_fill(p, &call, 0, 1024, mask_words, sizeof mask_words) != ORDO_OK)
+        if (ordo_dropout_fill(p, &call, 0, 1024, words, sizeof words) != ORDO_OK)
             stop(ordo_last_error());
 }
 
-static void measure_mask(void)
+static void measure_keep_bits(void)
 {
     ordo_problem p = ORDO_PROBLEM_INIT;
     p.batch = p.heads = 1;
@@ -415,7 +415,7 @@ static void measure_mask(void)
     p.head_dim = 64;
     p.dropout.p = 0.1;
     const double elements = 8 * 1024.0 * 2048;
-    result("mask_clk", thread_seconds_of(fill_mask, &p) * clock_ghz * 1e9 / elements, "clk",
+    result("keep_bit_clk", thread_seconds_of(fill_words, &p) * clock_ghz * 1e9 / elements, "clk",
            "dropout bits of one core, 8 bits, 7 rounds");
 }
 
@@ -471,7 +471,7 @@ int main(int argc, char **argv)
     measure_memory(machine);
     measure_flag();
     measure_passes();
-    measure_mask();
+    measure_keep_bits();
     print_file(probe, argc == 2 ? argv[1] : "host");
     ordo_machine_destroy(machine);
     return 0;

@@ -1,6 +1,6 @@
 /* calibrate_model.cuh: what the performance model wants to know beside calibrate.cu's figures:
- * lanes, shared memory, launches, masks, GEMMs, both together. Needs result(), row(), repeat() and
- * event_ms() above it. */
+ * lanes, shared memory, launches, keep bits, GEMMs, both together. Needs result(), row(), repeat()
+ * and event_ms() above it. */
 #ifndef BENCH_CALIBRATE_MODEL_CUH
 #define BENCH_CALIBRATE_MODEL_CUH
 
@@ -122,11 +122,11 @@ static void measure_launch(void)
     result("launch_and_wait_ns", false, median(each, SINGLE), "ns", "one empty kernel");
 }
 
-/* ---- masks of HEADS x ROWS x ROWS ---- */
+/* ---- keep bits of HEADS x ROWS x ROWS ---- */
 
-static mask_keys keys_of(int threshold, int bits)
+static draw_keys keys_of(int threshold, int bits)
 {
-    mask_keys keys;
+    draw_keys keys;
     uint32_t k0 = 0x89abcdefu, k1 = 0x01234567u;
     for (int r = 0; r < 10; r++) {
         keys.round[2 * r] = k0;
@@ -142,7 +142,7 @@ static mask_keys keys_of(int threshold, int bits)
 template <int RNG_ROUNDS, int BITS>
 static void launch_sliced(int blocks, int threads, cudaStream_t stream, char *to)
 {
-    const mask_keys keys = keys_of((1 << BITS) * 9 / 10, BITS);
+    const draw_keys keys = keys_of((1 << BITS) * 9 / 10, BITS);
     sliced_kernel<RNG_ROUNDS, BITS><<<blocks, threads, 0, stream>>>(
         (uint2 *)to, keys, HEADS * ROWS / 16, ROWS / 16, ROWS / 128);
 }
@@ -154,7 +154,7 @@ template <int RNG_ROUNDS, int BITS> static void time_sliced(void)
         return cudaGetLastError();
     });
     char name[64];
-    snprintf(name, sizeof name, "mask_%dx%d_sliced_us", RNG_ROUNDS, BITS);
+    snprintf(name, sizeof name, "keep_%dx%d_sliced_us", RNG_ROUNDS, BITS);
     result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
     row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": %d, \"generator\": \"sliced-any\", "
         "\"heads\": "
@@ -165,14 +165,14 @@ template <int RNG_ROUNDS, int BITS> static void time_sliced(void)
 
 template <int RNG_ROUNDS> static void time_compare(void)
 {
-    const mask_keys keys = keys_of(0, 0);
+    const draw_keys keys = keys_of(0, 0);
     const uint64_t words = (uint64_t)HEADS * ROWS * ROWS / 32;
     const double ms = event_ms([&] {
         compare_kernel<RNG_ROUNDS><<<sms * 16, 128>>>((uint32_t *)memory, keys, 0xe6666666u, words);
         return cudaGetLastError();
     });
     char name[64];
-    snprintf(name, sizeof name, "mask_%dx32_compare_us", RNG_ROUNDS);
+    snprintf(name, sizeof name, "keep_%dx32_compare_us", RNG_ROUNDS);
     result(name, false, ms * 1e3, "us", "%d heads of %d x %d", HEADS, ROWS, ROWS);
     row("\"kernel\": \"rng\", \"rounds\": %d, \"bits\": 32, \"generator\": \"compare\", \"heads\": "
         "%d, "
@@ -213,7 +213,7 @@ template <class WORK> static steady hold(WORK work, int ms)
     return s;
 }
 
-static void measure_masks(void)
+static void measure_keep_bits(void)
 {
     time_sliced<7, 8>();
     time_sliced<10, 8>();
@@ -229,7 +229,7 @@ static void measure_masks(void)
     const steady s = hold([&] { launch_sliced<7, 8>(sms * 16, 128, NULL, memory); }, 2 * STEADY_MS);
     if (s.watts > 0)
         result("ordinary_power_w", true, s.watts, "W",
-               "board energy while masks of 8 bits are made for %d ms", 2 * STEADY_MS);
+               "board energy while keep bits are made for %d ms", 2 * STEADY_MS);
 }
 
 /* ---- GEMMs of a transformer block of ROWS x WIDTH ---- */
@@ -323,7 +323,7 @@ static void block_row(bool fp8, const char *mode, double seconds)
         fp8 ? "fp8" : "bf16", ROWS, WIDTH, mode, seconds);
 }
 
-/* GEMMs alone, with a mask behind them, with a mask on a second stream beside them: by turns, once
+/* GEMMs alone, with keep bits made behind them, and on a second stream beside them: by turns, once
  * the board is warm, since it slows down for seconds. Medians. */
 static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
 {
@@ -332,7 +332,7 @@ static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
     cudaStream_t first, second;
     cudaEvent_t begun, made;
     double seconds[WAYS][STEADY_TURNS], watts[STEADY_TURNS];
-    char *mask = memory + memory_bytes / 4 * 3;
+    char *bits = memory + memory_bytes / 4 * 3;
     char name[64];
     const char *type = fp8 ? "fp8" : "bf16";
     TRY(cudaStreamCreate(&first));
@@ -347,7 +347,7 @@ static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
         seconds[THEN][turn] = hold(
                                   [&] {
                                       run_gemms(gemms, first);
-                                      launch_sliced<7, 8>(sms * 16, 128, first, mask);
+                                      launch_sliced<7, 8>(sms * 16, 128, first, bits);
                                   },
                                   STEADY_MS)
                                   .seconds;
@@ -359,7 +359,7 @@ static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
                                         /* The first GEMM has its SMs before small blocks take them
                                          * piece by piece. */
                                         spin_kernel<<<1, 32, 0, second>>>(20000, stamps);
-                                        launch_sliced<7, 8>(sms * 128, 32, second, mask);
+                                        launch_sliced<7, 8>(sms * 128, 32, second, bits);
                                         TRY(cudaEventRecord(made, second));
                                         TRY(cudaStreamWaitEvent(first, made, 0));
                                     },
@@ -371,8 +371,8 @@ static void time_steady(const blas_gemm *gemms, bool fp8, double flop)
         snprintf(name, sizeof name, "block_%s_%s_us", type, modes[way]);
         result(name, false, middle * 1e6, "us", "four GEMMs%s, %d ms by turns",
                way == ALONE  ? ""
-               : way == THEN ? ", then a mask"
-                             : ", a mask on a second stream",
+               : way == THEN ? ", then keep bits"
+                             : ", keep bits on a second stream",
                STEADY_MS);
         block_row(fp8, modes[way], middle);
     }

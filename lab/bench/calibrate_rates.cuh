@@ -1,5 +1,5 @@
 /* calibrate_rates.cuh: kernels that show what one multiprocessor issues: instructions of one kind
- * or two, shared memory, and dropout masks as ordo generates them. */
+ * or two, shared memory, and keep bits as ordo makes them. */
 #ifndef BENCH_CALIBRATE_RATES_CUH
 #define BENCH_CALIBRATE_RATES_CUH
 
@@ -115,15 +115,15 @@ __global__ void __launch_bounds__(SPECIAL_THREADS, 1)
         *sink = seen;
 }
 
-/* ---- dropout masks ---- */
+/* ---- keep bits ---- */
 
-typedef struct mask_keys {
+typedef struct draw_keys {
     uint32_t round[20];  /* two a round, made by the host */
     uint32_t select[16]; /* of the bit-sliced chain: 0 or all ones, from the threshold */
-} mask_keys;
+} draw_keys;
 
 template <int ROUNDS>
-ORDO_DEVICE ordo_philox_words philox_rounds(ordo_philox_words c, const mask_keys &keys)
+ORDO_DEVICE ordo_philox_words philox_rounds(ordo_philox_words c, const draw_keys &keys)
 {
 #pragma unroll
     for (int r = 0; r < ROUNDS; r++) {
@@ -138,7 +138,7 @@ ORDO_DEVICE ordo_philox_words philox_rounds(ordo_philox_words c, const mask_keys
 }
 
 template <int ROUNDS, int BITS>
-ORDO_DEVICE uint32_t sliced_word(const mask_keys &keys, uint32_t bh, uint32_t row, uint32_t block,
+ORDO_DEVICE uint32_t sliced_word(const draw_keys &keys, uint32_t bh, uint32_t row, uint32_t block,
                                  uint32_t quad)
 {
     enum { DRAWS = (BITS + 3) / 4 };
@@ -156,16 +156,17 @@ ORDO_DEVICE uint32_t sliced_word(const mask_keys &keys, uint32_t bh, uint32_t ro
     return kept;
 }
 
-/* A warp walks the column blocks of 16 rows of one head; lane-major words, as masks are stored. */
+/* A warp walks the column blocks of 16 rows of one head; lane-major words, as keep bits are stored.
+ */
 template <int ROUNDS, int BITS>
 __global__ void __launch_bounds__(128, 16)
-    sliced_kernel(uint2 *mask, const __grid_constant__ mask_keys keys, uint32_t strips,
+    sliced_kernel(uint2 *bits, const __grid_constant__ draw_keys keys, uint32_t strips,
                   uint32_t strips_a_head, uint32_t blocks)
 {
     const uint32_t lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
     for (uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) / 32; u < strips; u += warps) {
         const uint32_t bh = u / strips_a_head, row = u % strips_a_head * 16 + lane / 4;
-        uint2 *to = mask + (size_t)u * blocks * 32 + lane;
+        uint2 *to = bits + (size_t)u * blocks * 32 + lane;
         for (uint32_t block = 0; block < blocks; block++) {
             const uint2 words = { sliced_word<ROUNDS, BITS>(keys, bh, row, block, lane % 4),
                                   sliced_word<ROUNDS, BITS>(keys, bh, row + 8, block, lane % 4) };
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(128, 16)
  * bits are not ordo's. */
 template <int ROUNDS>
 __global__ void __launch_bounds__(128, 16)
-    compare_kernel(uint32_t *mask, const __grid_constant__ mask_keys keys, uint32_t threshold,
+    compare_kernel(uint32_t *bits, const __grid_constant__ draw_keys keys, uint32_t threshold,
                    uint64_t words)
 {
     const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(128, 16)
             for (int i = 0; i < 4; i++)
                 kept |= random.w[i] < threshold ? 1u << (4 * call + i) : 0;
         }
-        mask[w] = kept;
+        bits[w] = kept;
     }
 }
 

@@ -271,6 +271,6 @@ ORDO_API void ordo_torch_counts(int64_t found[2]);
 void ordo_torch_counts(int64_t found[2])
 {
     pthread_mutex_lock(&lock);
-    found[0] = counts.masks, found[1] = counts.segmented;
+    found[0] = counts.filled, found[1] = counts.segmented;
     pthread_mutex_unlock(&lock);
 }

@@ -58,7 +58,7 @@ typedef struct kept_plan {
     uint64_t bits_bytes; /* of keep bits that are to be made before a pass; 0: it makes its own */
     bool bits_needed;    /* the pass cannot make them */
     bool keeps;          /* the backward pass is to read the bits of the forward pass */
-    bool pipelined;      /* bits are to be made in segments of rows, even if the whole mask fits */
+    bool pipelined; /* bits are to be made in segments of rows, even if those of all rows fit */
     int shares;
     segmented segments[SHARES];
     int references; /* calls that run, and one of the table */
@@ -220,7 +220,7 @@ static bool size_bits(const ordo_problem *p, uint64_t *bytes)
  * recommends. fused: inside each pass. sequential: before the forward pass, and kept for the
  * backward pass as far as set_keep_bits_memory() allows, else made again. overlapped: the same, and
  * prepare_dropout() makes them on another stream. pipelined: by each pass in segments of rows, with
- * the bits of two segments in memory: a quarter of the mask or less. */
+ * the bits of two segments in memory: a quarter of those of all rows, or less. */
 static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
 {
     static const char *const modes[] = { "auto", "fused", "sequential", "overlapped", "pipelined" };
@@ -378,8 +378,8 @@ static void forget(void)
 }
 
 /* The plan in segments whose bits take at most `room` bytes, a power of two of which is a part of
- * the mask, so that few plans serve a room that varies. NULL if there is none: of packed or padded
- * sequences, or if there is no room for the bits of two tiles. */
+ * those of all rows, so that few plans serve a room that varies. NULL if there is none: of packed
+ * or padded sequences, or if there is no room for the bits of two tiles. */
 static const segmented *segments_of(kept_plan *of, uint64_t room)
 {
     uint64_t share = of->bits_bytes;

@@ -31,7 +31,7 @@ static uint64_t room_on(const view *q)
 
 /* How often bits were made, and passes ran in segments: for tests. */
 static struct {
-    int64_t masks, segmented;
+    int64_t filled, segmented;
 } counts;
 
 static void count(int64_t *what)
@@ -105,7 +105,7 @@ static bool make_bits(const kept_plan *of, const request *r, bool hidden, void *
         if (!status)
             status = library.ordo_dropout_fill(&of->problem, &call, 0, info.blocks, bits, bytes);
     }
-    count(&counts.masks);
+    count(&counts.filled);
     return !status || library_refused(status);
 }
 
@@ -371,7 +371,7 @@ static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
             done = draw_pair(q, &made[DRAWN]);
             r->list[RNG].data = done ? data_of(made[DRAWN]) : NULL;
         }
-        /* One mask of room is left for bits that are made again. */
+        /* Room for the bits of one call is left: bits that are made again. */
         const bool keeps =
             r->flags & KEEP && of->keeps && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
         if (done && keeps && r->list[BITS].data) { /* an empty tensor: those that were given */

@@ -261,7 +261,7 @@ ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_ca
 
 /* A range of blocks in storage order, and where its words go. */
 typedef struct range {
-    const ordo_dropout_view *mask;
+    const ordo_dropout_view *view;
     uint64_t first, count;
     uint32_t *words;
 } range;
@@ -286,7 +286,7 @@ static void fill_line(const ordo_dropout_view *m, const ordo_dropout_sequence *s
  * whole alone, so a range may begin and end anywhere. */
 static void fill_range(const range *r)
 {
-    const ordo_dropout_view *m = r->mask;
+    const ordo_dropout_view *m = r->view;
     const uint64_t end = r->first + r->count;
     uint64_t base = 0, at = r->first;
     uint32_t *words = r->words;
@@ -337,7 +337,7 @@ static void fill_threads(const range *all, int threads)
     for (int t = 0; t < threads; t++) {
         const uint64_t share = all->count / (uint64_t)threads, from = share * (uint64_t)t;
         part[t] =
-            (range) { all->mask, all->first + from, t < threads - 1 ? share : all->count - from,
+            (range) { all->view, all->first + from, t < threads - 1 ? share : all->count - from,
                       all->words + from * ORDO_KEEP_WORDS };
         started[t] = t > 0 && pthread_create(&thread[t], NULL, fill_thread, &part[t]) == 0;
     }

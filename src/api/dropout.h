@@ -17,10 +17,10 @@ typedef struct ordo_dropout_view {
 /* Check and resolve a problem and a call. If `host` is true, seed_ptr and offset_ptr are read; else
  * they may be device pointers. */
 ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
-                              ordo_dropout_view *mask);
+                              ordo_dropout_view *view);
 
 /* Bytes of the bits and, with on_device, of the table that follows them. */
-uint64_t ordo_dropout_bytes(const ordo_dropout_view *mask);
+uint64_t ordo_dropout_bytes(const ordo_dropout_view *view);
 
 /* Check that `words` has room for the bytes needed and is aligned to `align` bytes. */
 ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t needed, size_t align);
@@ -33,13 +33,13 @@ typedef struct ordo_dropout_sequence {
     uint32_t bh;         /* of its first head held here */
 } ordo_dropout_sequence;
 
-ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *mask, int64_t index);
+ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *view, int64_t index);
 
 /* Index of the first block of a sequence in storage order. */
-uint64_t ordo_dropout_first_block(const ordo_dropout_view *mask, int64_t index);
+uint64_t ordo_dropout_first_block(const ordo_dropout_view *view, int64_t index);
 
 /* Write the words of `count` adjacent blocks: block row `down`, from block `across` on. */
-void ordo_dropout_blocks(const ordo_dropout_view *mask, const ordo_dropout_sequence *sequence,
+void ordo_dropout_blocks(const ordo_dropout_view *view, const ordo_dropout_sequence *sequence,
                          int64_t head, int64_t down, int64_t across, int64_t count,
                          uint32_t *words);
 

@@ -195,7 +195,7 @@ static ordo_status check_dropout(ordo_problem *p)
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout.p %g: expected 0 <= p < 1", d->p);
     if (d->rounds == 3 || d->rounds == 5)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout.rounds %d: expected 7 or 10; 3 and 5 give correlated masks and "
+                         "dropout.rounds %d: expected 7 or 10; 3 and 5 give correlated bits and "
                          "are experiments (experiment_rounds of ordo_dropout_call)",
                          d->rounds);
     if (d->rounds != 0 && d->rounds != 7 && d->rounds != 10)

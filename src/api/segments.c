@@ -1,12 +1,12 @@
 /* segments.c: runs the segments of a plan one after the other.
  *
- * Two masks serve the segments alternately. With a second stream, the bits of the next segment are
- * made there while the kernels of this one run:
+ * Two buffers of keep bits serve the segments alternately. With a second stream, the bits of the
+ * next segment are made there while the kernels of this one run:
  *
  *   side    bits 0   bits 1            bits 2            bits 3
  *   stream           segment 0         segment 1         segment 2   ...
  *
- * `made` events say that a mask is complete, `used` events that a segment no longer reads it. */
+ * `made` events say that bits are complete, `used` events that a segment no longer reads it. */
 #include "api/segments.h"
 
 #include "api/cuda_module.h"
@@ -17,7 +17,7 @@
 #include "ordo/dropout.h"
 #include "plan/workspace.h"
 
-enum { MASKS = 2, EVENTS = 2 * MASKS };
+enum { BUFFERS = 2, EVENTS = 2 * BUFFERS };
 
 typedef struct segmented {
     const ordo_plan *plan;
@@ -29,7 +29,7 @@ typedef struct segmented {
 
     /* With a second stream, else NULL. */
     const ordo_cuda_module *module;
-    void *events[EVENTS]; /* made, then used, of each mask */
+    void *events[EVENTS]; /* made, then used, of each buffer */
 } segmented;
 
 /* ---- the segments, in the order in which they run ---- */
@@ -40,9 +40,9 @@ static int64_t segment_at(const segmented *s, int64_t nth)
     return down ? s->plan->segments - 1 - nth : nth;
 }
 
-static char *mask_at(const segmented *s, int64_t nth)
+static char *bits_at(const segmented *s, int64_t nth)
 {
-    return (char *)s->call->workspace + (uint64_t)(nth % MASKS) * s->sizes.bits;
+    return (char *)s->call->workspace + (uint64_t)(nth % BUFFERS) * s->sizes.bits;
 }
 
 /* A tensor of queries from a row of the whole on. */
@@ -84,8 +84,8 @@ static ordo_call call_of(const segmented *s, int64_t nth)
     c.q = from_row(p, c.q, p->head_dim, first);
     c.o = from_row(p, c.o, p->v_head_dim, first);
     c.lse += first;
-    c.keep_bits = (const uint32_t *)mask_at(s, nth);
-    c.workspace = mask_at(s, 0) + (uint64_t)s->sizes.buffers * s->sizes.bits;
+    c.keep_bits = (const uint32_t *)bits_at(s, nth);
+    c.workspace = bits_at(s, 0) + (uint64_t)s->sizes.buffers * s->sizes.bits;
     if (s->pass == ORDO_BACKWARD) {
         c.dout = from_row(p, c.dout, p->v_head_dim, first);
         c.dq = from_row(p, c.dq, p->head_dim, first);
@@ -104,12 +104,12 @@ static ordo_status said(ordo_status status, const char *why)
 
 static void *made_event(const segmented *s, int64_t nth)
 {
-    return s->events[nth % MASKS];
+    return s->events[nth % BUFFERS];
 }
 
 static void *used_event(const segmented *s, int64_t nth)
 {
-    return s->events[MASKS + nth % MASKS];
+    return s->events[BUFFERS + nth % BUFFERS];
 }
 
 static ordo_status record(const segmented *s, void *event, void *stream)
@@ -147,13 +147,13 @@ static void close_events(const segmented *s)
 
 /* ---- running ---- */
 
-static ordo_status fill_mask(const segmented *s, int64_t nth)
+static ordo_status fill_bits(const segmented *s, int64_t nth)
 {
     const ordo_plan segment = ordo_segment_plan(s->plan, segment_at(s, nth));
     const ordo_problem problem = ordo_problem_given(&segment.problem);
     const ordo_call *c = s->call;
     const bool device = s->plan->backend == ORDO_BACKEND_CUDA;
-    uint32_t *words = (uint32_t *)mask_at(s, nth);
+    uint32_t *words = (uint32_t *)bits_at(s, nth);
     uint64_t bytes = 0;
     ordo_dropout_call drop = ORDO_DROPOUT_CALL_INIT;
     drop.seed = c->seed;
@@ -172,14 +172,14 @@ static ordo_status fill_mask(const segmented *s, int64_t nth)
                              s->sizes.bits);
 }
 
-/* Make the mask of a segment, once the one that had its place has been used. */
-static ordo_status begin_mask(const segmented *s, int64_t nth)
+/* Make the bits of a segment, once those that had their place have been used. */
+static ordo_status begin_bits(const segmented *s, int64_t nth)
 {
     if (nth == 0) /* what the stream does before the pass */
         ORDO_TRY(record(s, used_event(s, nth), s->call->stream));
     if (nth != 1)
         ORDO_TRY(await(s, s->call->side_stream, used_event(s, nth)));
-    ORDO_TRY(fill_mask(s, nth));
+    ORDO_TRY(fill_bits(s, nth));
     return record(s, made_event(s, nth), s->call->side_stream);
 }
 
@@ -194,10 +194,10 @@ static ordo_status run_segment(const segmented *s, int64_t nth)
 
 static ordo_status run_all(const segmented *s)
 {
-    ORDO_TRY(begin_mask(s, 0));
+    ORDO_TRY(begin_bits(s, 0));
     for (int64_t nth = 0; nth < s->plan->segments; nth++) {
         if (nth + 1 < s->plan->segments)
-            ORDO_TRY(begin_mask(s, nth + 1));
+            ORDO_TRY(begin_bits(s, nth + 1));
         ORDO_TRY(run_segment(s, nth));
     }
     return ORDO_OK;

@@ -129,8 +129,8 @@ static const ordo_machine_rule rules[] = {
         "share of the multiply-add rate the forward pass reaches"),
     KEY("cpu_backward_efficiency", "", MEASURED, "none", 0.001, 1,
         "share of the multiply-add rate the backward pass reaches"),
-    KEY("mask_clk", "clk", MEASURED, "none", 1e-6, 1e6,
-        "clocks of a core for one element of a dropout mask, 8 bits, 7 rounds"),
+    KEY("keep_bit_clk", "clk", MEASURED, "none", 1e-6, 1e6,
+        "clocks of a core for one keep bit, 8 random bits, 7 rounds"),
     KEY("l1_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L1"),
     KEY("l2_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L2"),
     KEY("l3_read_bytes_per_clk", "B/clk", MEASURED, "none", 0.001, 1e5, "loads of a core from L3"),
@@ -166,6 +166,10 @@ const ordo_machine_rule *ordo_machine_rule_at(size_t index)
 size_t ordo_machine_rule_find(const char *name, size_t length)
 {
     size_t i = 0;
+    if (length == strlen("mask_clk") && memcmp(name, "mask_clk", length) == 0) {
+        name = "keep_bit_clk"; /* its name until version 0.1.0; the next version removes this */
+        length = strlen(name);
+    }
     while (i < RULES &&
            (strlen(rules[i].key.name) != length || memcmp(rules[i].key.name, name, length) != 0))
         i++;

@@ -19,7 +19,7 @@ int64_t ordo_segment_rows(const ordo_plan *plan, int64_t segments);
 /* How many segments of these rows there are: `segments`, if so many can be had. */
 int64_t ordo_segment_count(const ordo_plan *plan, int64_t segments);
 
-/* Masks of one segment in memory: two, or the whole mask if there is one segment. */
+/* Buffers of the bits of one segment: two, or the bits of all rows if there is one segment. */
 static inline int ordo_segment_buffers(int64_t segments)
 {
     return segments > 1 ? 2 : 1;

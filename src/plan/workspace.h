@@ -71,11 +71,11 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
 /* Workspace that is enough for either pass. An empty problem needs none. */
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
 
-/* Bytes of each part of the workspace of a plan with segments, in this order: `buffers` masks, then
- * what a pass over the longest segment needs, then for the backward pass the sums. */
+/* Bytes of each part of the workspace of a plan with segments, in this order: `buffers` times bits,
+ * then what a pass over the longest segment needs, then for the backward pass the sums. */
 typedef struct ordo_segment_parts {
     int buffers;
-    uint64_t bits; /* of one mask, with the table that makes it on a device */
+    uint64_t bits; /* of one buffer, with the table that makes it on a device */
     uint64_t forward, backward;
     uint64_t dk, dv; /* f32 sums that go on from segment to segment */
 } ordo_segment_parts;

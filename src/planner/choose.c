@@ -158,13 +158,13 @@ static ordo_status choose_segments(ordo_plan *plan, const ordo_plan_options *o)
     if (fewest > 0 && plan->segments >= fewest)
         return ORDO_OK;
     const int64_t rows = ordo_segment_rows(plan, plan->segments);
-    const int masks = ordo_segment_buffers(plan->segments);
-    if (!ordo_segment_bits(plan, rows, &bytes) || !ordo_mul_fits(&bytes, (uint64_t)masks))
+    const int buffers = ordo_segment_buffers(plan->segments);
+    if (!ordo_segment_bits(plan, rows, &bytes) || !ordo_mul_fits(&bytes, (uint64_t)buffers))
         bytes = UINT64_MAX;
     return ordo_fail(ORDO_ERR_ARGUMENT,
                      "keep_bits_memory %" PRIu64 ": the keep bits of %s %" PRId64
                      " rows take %" PRIu64 " bytes; expected that or more",
-                     o->keep_bits_memory, masks == 2 ? "two segments of" : "one segment of", rows,
+                     o->keep_bits_memory, buffers == 2 ? "two segments of" : "one segment of", rows,
                      bytes);
 }
 

@@ -4,8 +4,8 @@
  * making them once, in a kernel before the forward pass (sequential), and inside each pass (fused).
  * On a GPU sequential is chosen where the passes save more time than making the bits and the calls
  * of the host take; on a CPU making bits is a hundredth of a pass, and fused needs no memory. The
- * bits must also fit: a mask is written where it takes a small part of the machine's memory, else
- * in segments, and kept for the backward pass where one per layer does.
+ * bits must also fit: they are written where they take a small part of the machine's memory, else
+ * in segments, and kept for the backward pass where those of every layer do.
  *
  * The constants are fitted to the performance model of the laboratory, as measured on an H200, and
  * serve every GPU; lab/tests/model/dropout_mode_test.c compares the choice with the model's. */
@@ -16,7 +16,8 @@
 #include "base/keep.h"
 #include "plan/sizes.h"
 
-/* The memory over one mask: at least this to make it, and this to keep one for every layer. */
+/* The memory over the bits of a call: at least this to make them, and this to keep them for every
+ * layer. */
 enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
 
 /* Written by build/bench/fit_dropout_mode. */

@@ -72,7 +72,7 @@ typedef struct known {
 
 /* Seed 0x0123456789abcdef, offset 7, 1 sequence, 2 heads, 256 x 256; hashes and counts come from
  * an independent program. */
-static const known masks[] = {
+static const known cases[] = {
     { 3, 8, 230, 0.1, 0xb66c5249c9da89ba, 114502 },
     { 5, 8, 230, 0.1, 0x1e0c622fbc49e777, 117911 },
     { 7, 8, 230, 0.1, 0x5d068e8830a21854, 117671 },
@@ -85,8 +85,8 @@ static const known masks[] = {
 
 TEST(hashes_of_packed_bits_are_the_known_ones)
 {
-    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
-        const known *k = &masks[i];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const known *k = &cases[i];
         ordo_problem p = problem_of(1, 2, 256, 256, k->p);
         ordo_dropout_call c = call_of(0x0123456789abcdef, 7);
         ordo_dropout_info info;
@@ -114,21 +114,21 @@ TEST(hashes_of_packed_bits_are_the_known_ones)
     }
 }
 
-/* FlashAttention-2's mask of sequence 1, head 2 of 3, 64 x 128, seed 0x0123456789abcdef, offset
- * 0x100001000; from an independent program that follows its definition. */
-TEST(fa2_masks_are_the_known_ones)
+/* FlashAttention-2's keep bits of sequence 1, head 2 of 3, 64 x 128, seed 0x0123456789abcdef,
+ * offset 0x100001000; from an independent program that follows its definition. */
+TEST(bits_of_fa2_are_the_known_ones)
 {
     static const struct {
         double p;
         int kept;
         uint32_t first;
         uint64_t fnv1a;
-    } masks_fa2[] = {
+    } fa2[] = {
         { 0.1, 7363, 0xfbfffbff, 0xcc05a1c232fb8a68 },
         { 0.17, 6775, 0xfbff7bff, 0x778537a4a4537a08 },
     };
     for (int i = 0; i < 2; i++) {
-        ordo_problem p = problem_of(2, 3, 64, 128, masks_fa2[i].p);
+        ordo_problem p = problem_of(2, 3, 64, 128, fa2[i].p);
         const ordo_dropout_call c = call_of(0x0123456789abcdef, 0x100001000);
         ordo_dropout_info info;
         p.dropout.keying = ORDO_KEYING_FA2;
@@ -145,9 +145,9 @@ TEST(fa2_masks_are_the_known_ones)
                 kept += rows[e];
             for (int e = 0; e < 32; e++)
                 first |= (uint32_t)rows[e] << e;
-            CHECK_INT(kept, masks_fa2[i].kept);
-            CHECK_INT(first, masks_fa2[i].first);
-            CHECK(fnv1a(rows, count) == masks_fa2[i].fnv1a);
+            CHECK_INT(kept, fa2[i].kept);
+            CHECK_INT(first, fa2[i].first);
+            CHECK(fnv1a(rows, count) == fa2[i].fnv1a);
             free(rows);
         }
         free(words);
@@ -315,7 +315,7 @@ TEST(any_cut_gives_the_same_words)
 
 /* ---- layouts and shards ---- */
 
-/* A sequence keeps its mask in any batch and any layout, as long as it keeps its id. */
+/* A sequence has its keep bits in any batch and any layout, as long as it keeps its id. */
 TEST(packed_padded_and_dense_agree)
 {
     for (int keying = 0; keying < 2; keying++) {
@@ -387,14 +387,14 @@ TEST(shards_are_pieces_of_the_whole)
     }
 }
 
-/* Offsets, seeds, heads and sequences have masks of their own. */
-TEST(every_key_changes_the_mask)
+/* Offsets, seeds, heads and sequences have keep bits of their own. */
+TEST(every_key_changes_the_bits)
 {
     const ordo_problem p = problem_of(2, 2, 64, 256, 0.5);
     size_t n;
     ordo_dropout_call c = call_of(1, 1), seed = call_of(2, 1), far = call_of(1 + (1ull << 32), 1);
     ordo_dropout_call site = call_of(1, 2);
-    unsigned char *masks_of[] = {
+    unsigned char *bits_of[] = {
         rows_of(&p, &c, NULL, 0, 0, &n),   rows_of(&p, &seed, NULL, 0, 0, &n),
         rows_of(&p, &far, NULL, 0, 0, &n), rows_of(&p, &site, NULL, 0, 0, &n),
         rows_of(&p, &c, NULL, 0, 1, &n),   rows_of(&p, &c, NULL, 1, 0, &n),
@@ -403,11 +403,11 @@ TEST(every_key_changes_the_mask)
         for (int j = 0; j < i; j++) {
             int same = 0;
             for (size_t e = 0; e < n; e++)
-                same += masks_of[i][e] == masks_of[j][e];
+                same += bits_of[i][e] == bits_of[j][e];
             CHECK(same > 0.45 * (double)n && same < 0.55 * (double)n);
         }
     for (int i = 0; i < 6; i++)
-        free(masks_of[i]);
+        free(bits_of[i]);
 }
 
 /* ---- the oracle ---- */
@@ -653,10 +653,10 @@ TEST(hidden_blocks_are_left_as_they_are)
                   "visible_only 2: expected 0 or 1");
 }
 
-CHECK_MAIN(RUN(hashes_of_packed_bits_are_the_known_ones), RUN(fa2_masks_are_the_known_ones),
+CHECK_MAIN(RUN(hashes_of_packed_bits_are_the_known_ones), RUN(bits_of_fa2_are_the_known_ones),
            RUN(elements_bits_and_rows_agree), RUN(rectangles_in_bytes_and_bits),
            RUN(any_cut_gives_the_same_words), RUN(packed_padded_and_dense_agree),
-           RUN(shards_are_pieces_of_the_whole), RUN(every_key_changes_the_mask),
+           RUN(shards_are_pieces_of_the_whole), RUN(every_key_changes_the_bits),
            RUN(a_pass_makes_the_same_bits_itself), RUN(bad_calls_are_refused_by_name),
            RUN(bad_lengths_are_refused_by_name), RUN(bad_ranges_are_refused_by_name),
            RUN(sizes_that_do_not_fit), RUN(hidden_blocks_are_left_as_they_are))

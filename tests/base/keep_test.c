@@ -82,16 +82,16 @@ TEST(philox_matches_the_published_vectors)
 #define SEED 0x0123456789abcdef
 #define SITE 7
 
-typedef struct mask_case {
+typedef struct keep_case {
     int rounds, bits;
     uint32_t threshold, word_far, word_first;
     uint64_t fnv1a;
     int kept;
-} mask_case;
+} keep_case;
 
 /* Words of (bh 3, row 1000, block 5, quad 2) and of (0, 0, 0, 0); FNV-1a and count of the
- * stored mask of 1 sequence, 2 heads, 256 x 256. */
-static const mask_case masks[] = {
+ * stored bits of 1 sequence, 2 heads, 256 x 256. */
+static const keep_case cases[] = {
     { 3, 8, 230, 0xfffffeff, 0xfefff3fb, 0xb66c5249c9da89ba, 114502 },
     { 5, 8, 230, 0xeffeffff, 0xfffff5ff, 0x1e0c622fbc49e777, 117911 },
     { 7, 8, 230, 0xffb77fc7, 0xffaee7ff, 0x5d068e8830a21854, 117671 },
@@ -118,8 +118,8 @@ TEST(words_hashes_and_counts_are_the_known_ones)
     static uint32_t stored[HEADS * S * S / 32];
     CHECK_INT(HEADS * head_words, sizeof stored / sizeof stored[0]);
 
-    for (size_t m = 0; m < sizeof masks / sizeof masks[0]; m++) {
-        const mask_case *c = &masks[m];
+    for (size_t m = 0; m < sizeof cases / sizeof cases[0]; m++) {
+        const keep_case *c = &cases[m];
         const ordo_keep keep = { SEED, SITE, c->rounds, c->bits, c->threshold };
         CHECK_INT(ordo_keep_word(&keep, 3, 1000, 5, 2), c->word_far);
         CHECK_INT(ordo_keep_word(&keep, 0, 0, 0, 0), c->word_first);

@@ -310,6 +310,17 @@ TEST(unknown_names_and_keys_say_what_is_known)
     ordo_machine_destroy(m);
 }
 
+/* A key that had another name in version 0.1.0 is read under both. */
+TEST(a_key_has_its_old_name)
+{
+    ordo_machine *m = NULL;
+    double value = 0;
+    CHECK_INT(parse(VALID "mask_clk = 0.5 clk" TAIL, &m), ORDO_OK);
+    CHECK_INT(ordo_machine_get(m, "keep_bit_clk", &value), ORDO_OK);
+    CHECK_NEAR(value, 0.5, 0);
+    ordo_machine_destroy(m);
+}
+
 /* Files below a fresh directory, removed again at the end. */
 static char root[64];
 
@@ -528,6 +539,6 @@ CHECK_MAIN(RUN(reads_what_it_should), RUN(tolerates_crlf), RUN(refuses_a_bad_lin
            RUN(refuses_a_bad_file_and_names_the_line), RUN(refuses_nul_long_lines_and_large_files),
            RUN(refuses_null_arguments), RUN(key_table_is_sound), RUN(builtin_files_are_complete),
            RUN(h200_derivations_hold), RUN(unknown_names_and_keys_say_what_is_known),
-           RUN(reads_a_path), RUN(probe_assumes_what_is_hidden), RUN(probe_reads_sys_and_proc),
-           RUN(cores_respect_quotas), RUN(host_is_plausible_and_quick),
-           RUN(decimals_round_once_in_any_locale))
+           RUN(a_key_has_its_old_name), RUN(reads_a_path), RUN(probe_assumes_what_is_hidden),
+           RUN(probe_reads_sys_and_proc), RUN(cores_respect_quotas),
+           RUN(host_is_plausible_and_quick), RUN(decimals_round_once_in_any_locale))

@@ -135,8 +135,8 @@ TEST(given_bits_or_generated_ones)
     }
 }
 
-/* Another seed, offset or sequence is another mask. */
-TEST(what_must_change_the_mask)
+/* Another seed, offset or sequence has other keep bits. */
+TEST(what_must_change_the_bits)
 {
     for (int what = 0; what < 3; what++) {
         attention_case c = { .problem = ORDO_PROBLEM_INIT };
@@ -163,4 +163,4 @@ TEST(what_must_change_the_mask)
 }
 
 CHECK_MAIN(RUN(dropped_elements_are_those_of_the_definition), RUN(given_bits_or_generated_ones),
-           RUN(what_must_change_the_mask))
+           RUN(what_must_change_the_bits))

@@ -317,12 +317,12 @@ static void price_modes(const parts *p, ordo_block_report *r)
     const ordo_model *model = p->model;
     const ordo_block *b = p->block;
     const double fixed = r->communication_seconds;
-    const double masked = with_attention(p, &p->with_bits, NULL);
+    const double given = with_attention(p, &p->with_bits, NULL);
     const double sequential = with_attention(p, &p->with_bits, &p->rng);
     const double gemm = total(model, p->hiding);
     const ordo_beside alone = {
         .gemm = gemm,
-        .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - masked : p->rng.clock_seconds,
+        .rng = ordo_model_on(model, ORDO_C_STEADY) ? sequential - given : p->rng.clock_seconds,
         .steal = steal_of(p, p->elements),
         .tail = p->tail,
         .awaited = true,
@@ -335,7 +335,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->none = fixed + with_attention(p, &p->attention, NULL);
     r->mode[ORDO_DROPOUT_MODE_SEQUENTIAL] = fixed + sequential;
     r->mode[ORDO_DROPOUT_MODE_FUSED] = fixed + with_attention(p, &p->fused, NULL);
-    r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] = fixed + masked - gemm + hidden.seconds;
+    r->mode[ORDO_DROPOUT_MODE_OVERLAPPED] = fixed + given - gemm + hidden.seconds;
     r->mode[ORDO_DROPOUT_MODE_PIPELINED] = fixed + pipelined(p, b->segments);
     r->exposed = hidden.exposed;
     r->gemm_then_rng = gemm + alone.rng;
@@ -366,7 +366,7 @@ static void price_training(const parts *p, ordo_block_report *r)
     const ordo_model *model = p->model;
     ordo_training *t = &r->training;
     const double g = total(model, p->gemms), rng = p->rng.time.seconds;
-    const double forward = p->attention.time.seconds, masked = p->with_bits.time.seconds;
+    const double forward = p->attention.time.seconds, given = p->with_bits.time.seconds;
     const double fused = p->fused.time.seconds;
     const double factor = ordo_model_value(model, ORDO_C_BACKWARD_FACTOR);
     double backward = r->attention_backward.seconds;
@@ -374,8 +374,8 @@ static void price_training(const parts *p, ordo_block_report *r)
     double backward_fused = fmax(backward_given, backward_seconds(p, ORDO_KEEP_MADE));
     if (factor > 0) {
         backward = factor * forward;
-        backward_given = backward + 2 * (masked - forward);
-        backward_fused = backward_given + (fused - masked);
+        backward_given = backward + 2 * (given - forward);
+        backward_fused = backward_given + (fused - given);
     }
     const double fixed = 3 * (p->memory.time.seconds + r->communication_seconds);
     ordo_beside once = { .gemm = r->gemm_seconds,
@@ -392,11 +392,11 @@ static void price_training(const parts *p, ordo_block_report *r)
     const double first = ordo_overlap(model, &once).seconds + (g - r->gemm_seconds);
     const double second = ordo_overlap(model, &again).seconds;
     t->none = fixed + 3 * g + forward + backward;
-    t->sequential_kept = fixed + 3 * g + rng + masked + backward_given;
+    t->sequential_kept = fixed + 3 * g + rng + given + backward_given;
     t->sequential_regenerated = t->sequential_kept + rng;
     t->fused = fixed + 3 * g + fused + backward_fused;
-    t->overlapped_kept = fixed + first + 2 * g + masked + backward_given;
-    t->overlapped_regenerated = fixed + first + second + 0.5 * g + masked + backward_given;
+    t->overlapped_kept = fixed + first + 2 * g + given + backward_given;
+    t->overlapped_regenerated = fixed + first + second + 0.5 * g + given + backward_given;
 }
 
 /* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined remain.

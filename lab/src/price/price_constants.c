@@ -55,7 +55,7 @@ static const char BACKWARD_FIT[] =
     "least squares over 22 rows of ordo's own bf16 backward pass on an H200 "
     "(bench/gpu/attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
     "2026-11-15: mean error 2.8 %";
-static const char FUSED_FIT[] = "rows without a mask of lab/bench/measured/h200-dropout.json, "
+static const char FUSED_FIT[] = "rows without keep bits of lab/bench/measured/h200-dropout.json, "
                                 "earlier kernels; rescaled with the count of the generator's "
                                 "instructions; in proportion to the head size";
 static const char TIME_FIT[] = "half of the rows of its kind in "
@@ -69,7 +69,7 @@ static const char BESIDE[] =
 static const char GAPS[] =
     "half of the blocks of h200-block.json and h200-block-paper.json, overlapped and "
     "sequential, by lab/bench/fit_overlap";
-static const char ASM_DROP[] = "sm_90 assembly of the step that applies a mask, nvcc 13.0";
+static const char ASM_DROP[] = "sm_90 assembly of the step that applies keep bits, nvcc 13.0";
 static const char CUBLASLT[] =
     "captured launches of cuBLASLt 13.0 on an H200, all of 24 algorithms, 2026-11-15";
 static const char SWITCH[] = "a switch: 0 or 1";
@@ -225,13 +225,13 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_BACKWARD_FACTOR] = { "backward_factor", "", "backward over forward; 0: by its limiters",
                                  0, 1000, IS(0, CHOICE, "by its limiters"),
                                  IS(2.5, COUNTED, "five products instead of two") },
-    [ORDO_C_DROP] = { "drop", "", "cost of applying a mask, of attention", 0, 10,
+    [ORDO_C_DROP] = { "drop", "", "cost of applying keep bits, of attention", 0, 10,
                       IS(0, FITTED, "by its instructions instead"), IS(0.12, FITTED, PAPER) },
-    [ORDO_C_DROP_ALU_16] = { "drop_alu", "", "instructions to apply a mask, 16 bits", 0, 100,
+    [ORDO_C_DROP_ALU_16] = { "drop_alu", "", "instructions to apply keep bits, 16 bits", 0, 100,
                              IS(1.25, COUNTED, ASM_DROP), IS(0, COUNTED, "in `drop`") },
-    [ORDO_C_DROP_ALU_FP8] = { "drop_alu_fp8", "", "instructions to apply a mask, fp8", 0, 100,
+    [ORDO_C_DROP_ALU_FP8] = { "drop_alu_fp8", "", "instructions to apply keep bits, fp8", 0, 100,
                               IS(0.75, COUNTED, ASM_DROP), IS(0, COUNTED, "in `drop`") },
-    [ORDO_C_DROP_SHARED] = { "drop_shared", "B", "of shared memory to apply a mask, backward", 0,
+    [ORDO_C_DROP_SHARED] = { "drop_shared", "B", "of shared memory to apply keep bits, backward", 0,
                              1000,
                              IS(1.125, COUNTED,
                                 "backward kernel: bits of a tile copied in once, read by 8 warps"),
@@ -278,7 +278,7 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
                                BOTH(IS(32, COUNTED, "compiler's report, sm_90")) },
     [ORDO_C_RNG_CPU_CLK] = { "rng_cpu_clk", "clk", "of a CPU core for one sliced draw of 8 bits", 0,
                              1000,
-                             KEY_OR("mask_clk", 0.37, FITTED,
+                             KEY_OR("keep_bit_clk", 0.37, FITTED,
                                     "7.07e9 elements a second on one Neoverse V1 core at 2.6 GHz, "
                                     "docs/results/cpu.md"),
                              IS(0, FITTED, NOT_IN_PAPER) },
@@ -339,7 +339,8 @@ const ordo_constant_row ordo_constant_rows[ORDO_CONSTANTS] = {
     [ORDO_C_POWER_CREDIT] = { "power_credit", "", "share of unused power that comes back as clock",
                               0, 1,
                               IS(0.6, FITTED,
-                                 "masks between GEMMs for seconds on an H200, 2026-11-15: 0.39 in "
+                                 "keep bits between GEMMs for seconds on an H200, 2026-11-15: 0.39 "
+                                 "in "
                                  "bf16, 0.85 in fp8"),
                               IS(0, FITTED, NOT_IN_PAPER) },
 

@@ -4,7 +4,7 @@
  * making them once, in a kernel before the forward pass (sequential), and inside each pass (fused).
  * Sequential must be faster by more than the noise of measurements, and by more than the host needs
  * for one more call: a training step that is limited by the host gains nothing from a faster
- * device. The bits must also fit: a mask is written where it takes a small part of the machine's
+ * device. The bits must also fit: they are written where they take a small part of the machine's
  * memory, else in segments, and kept for the backward pass where one per layer does. */
 #include "price/price_plan.h"
 
@@ -14,7 +14,8 @@
 #include "planner/dropout_mode.h"
 #include "price/predict.h"
 
-/* The memory over one mask: at least this to make it, and this to keep one for every layer. */
+/* The memory over the bits of a call: at least this to make them, and this to keep them for every
+ * layer. */
 enum { MAKE_SHARE = 8, KEEP_SHARE = 64 };
 
 ordo_attention_shape ordo_plan_shape(const ordo_problem *p)

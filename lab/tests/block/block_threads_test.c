@@ -367,7 +367,7 @@ TEST(bad_jobs_are_refused_by_name)
     ordo_block_runner_destroy(NULL);
 }
 
-/* Memory for one mask is enough beside qkv, and for none in mode fused. */
+/* Memory for the bits of one call is enough beside qkv, and for none in mode fused. */
 TEST(the_memory_for_bits_decides_what_they_run_beside)
 {
     ordo_block_job job = small_job();

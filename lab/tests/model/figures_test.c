@@ -57,7 +57,7 @@ TEST(headlines)
     ordo_model_destroy(model);
 }
 
-/* GEMM bound by MMA, attention by register reads and issue alike, the mask by ALU, fused by issue.
+/* GEMM bound by MMA, attention by register reads and issue alike, keep bits by ALU, fused by issue.
  */
 TEST(limiters)
 {

@@ -244,7 +244,7 @@ TEST(plans_are_priced)
     CHECK(price.utilization > 0.5 && price.utilization <= 1);
     CHECK(price.backward.seconds > 2 * price.forward.seconds);
     CHECK(price.rng.seconds > 0 && price.rng.seconds < price.forward.seconds);
-    /* A mask made once beats wide multiplications inside both passes. */
+    /* Bits made once beat wide multiplications inside both passes. */
     CHECK_INT(price.mode, ORDO_DROPOUT_MODE_SEQUENTIAL);
     ordo_plan_destroy(plan);
 

@@ -24,7 +24,7 @@ enum {
     SEGMENTS = CONSTANTS + 9,
     GEMM,
     ATTENTION,
-    WITH_MASK,
+    WITH_BITS,
     RNG,
     FUSED,
     SEQUENTIAL,
@@ -103,7 +103,7 @@ static void compare(char **w, const ordo_block_report *r)
 {
     near("gemm", r->gemm_seconds, w[GEMM]);
     near("attention", r->attention.seconds, w[ATTENTION]);
-    near("with mask", r->attention_given.seconds, w[WITH_MASK]);
+    near("with bits", r->attention_given.seconds, w[WITH_BITS]);
     near("rng", r->rng.seconds, w[RNG]);
     near("fused", r->attention_made.seconds, w[FUSED]);
     /* Where one GEMM hides the bits, the rows are of that GEMM and attention: without the others.

@@ -130,7 +130,7 @@ TEST(registers_decide_residency)
     CHECK_NEAR(qkv.mode[ORDO_DROPOUT_MODE_OVERLAPPED] - qkv.mode[ORDO_DROPOUT_MODE_SEQUENTIAL],
                27.2e-6, 1e-9);
     CHECK_INT(ordo_model_set(model, "gap_share", 0), ORDO_OK);
-    /* One that is free to run on fills some of them, but less than the mask takes. */
+    /* One that is free to run on fills some of them, but less than the keep bits take. */
     CHECK_INT(ordo_model_set(model, "tail_share", 1), ORDO_OK);
     CHECK_INT(ordo_model_set(model, "fork_join", 0), ORDO_OK);
     const ordo_block_report filled = price(model, block_8k(ORDO_PRECISION_BF16));
@@ -148,7 +148,7 @@ TEST(registers_decide_residency)
     ordo_model_destroy(model);
 }
 
-/* GEMMs of a block and a mask of 2^31 elements, seconds of load, us: alone, one after the other,
+/* GEMMs of a block and keep bits of 2^31 elements, seconds of load, us: alone, one after the other,
  * and beside each other, as h200-calibrate.json has them: beside is slower than behind, by less
  * than measurements vary. */
 TEST(beside_is_what_was_measured)
@@ -364,7 +364,7 @@ TEST(masks_cut_the_tiles_of_the_kernels)
     }
 }
 
-/* Ranks that share heads or rows each hold their part of the mask and of the work. */
+/* Ranks that share heads or rows each hold their part of the bits and of the work. */
 TEST(shards_divide_the_work)
 {
     ordo_model *model = h200(true);
@@ -405,7 +405,7 @@ TEST(causal_masks_halve_scores)
     ordo_model_destroy(model);
 }
 
-/* More segments need less memory; a mask that no memory holds leaves fused or pipelined. */
+/* More segments need less memory; bits that no memory holds leave fused or pipelined. */
 TEST(pipelines_save_memory)
 {
     ordo_model *model = h200(false);

@@ -82,7 +82,7 @@ def attention(
                         rows of each sequence are used, its first ones; o is 0 in the others
         sequence_ids    int64, of dropout; None = batch0, batch0 + 1, ...
         shard           where this problem sits in a larger one (ordo.Shard): ranks that hold
-                        some of the heads draw their part of one mask
+                        some of the heads draw their part of the same keep bits
         prepared        what prepare_dropout() returned for this call: seed and offset, and the
                         keep bits, which were made while other work ran
         block_mask      an ordo.BlockMask, or FlexAttention's, which each call converts as

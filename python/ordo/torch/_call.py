@@ -152,7 +152,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
         if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
             raise Error(
                 "unsupported",
-                "dropout_p on a DTensor: ranks would draw masks of their own; call attention() on "
+                "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
                 "q.to_local() with shard=ordo.Shard(...) and a common seed",
             )
         if a.seed is not None or a.rng_state is not None:

@@ -1,5 +1,5 @@
-/* keep_statistics_test.c: masks of 7 and 10 rounds pass the battery on 2^22 bits and more; the same
- * battery finds 3 rounds out. Seeds are fixed, so the numbers are the same in every run. */
+/* keep_statistics_test.c: keep bits of 7 and 10 rounds pass the battery on 2^22 bits and more; the
+ * same battery finds 3 rounds out. Seeds are fixed, so the numbers are the same in every run. */
 #include "attention/keep_statistics.c" /* NOLINT(bugprone-suspicious-include) */
 #include "check.h"
 
@@ -61,7 +61,7 @@ TEST(seven_rounds_and_more_look_independent)
         }
 }
 
-TEST(the_mask_of_fa2_looks_independent)
+TEST(the_bits_of_fa2_look_independent)
 {
     ordo_problem p = square(0, 0, 0.1);
     p.dropout.keying = ORDO_KEYING_FA2;
@@ -69,7 +69,7 @@ TEST(the_mask_of_fa2_looks_independent)
     check_clean(&s, "fa2");
 }
 
-/* If this passes a mask of 3 rounds, the battery is no battery. */
+/* If this passes bits of 3 rounds, the battery is no battery. */
 TEST(three_rounds_are_found_out)
 {
     const ordo_problem p = square(0, 8, 0.1);
@@ -147,6 +147,6 @@ TEST(counts_are_those_of_a_plain_loop)
     }
 }
 
-CHECK_MAIN(RUN(seven_rounds_and_more_look_independent), RUN(the_mask_of_fa2_looks_independent),
+CHECK_MAIN(RUN(seven_rounds_and_more_look_independent), RUN(the_bits_of_fa2_look_independent),
            RUN(three_rounds_are_found_out), RUN(five_rounds_are_found_out),
            RUN(counts_are_those_of_a_plain_loop))

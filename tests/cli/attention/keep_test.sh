@@ -1,4 +1,4 @@
-# ordo keep: statistics, rows, files and pictures of dropout masks.
+# ordo keep: statistics, rows, files and pictures of keep bits.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
 seed=0x0123456789abcdef

@@ -342,7 +342,7 @@ def drawn_in_a_graph():
             replay()
             made.append(o.clone())
     expect(not same(*made), "two replays drew the same mask")
-    return "each replay draws a mask of its own"
+    return "each replay draws keep bits of its own"
 
 
 @check

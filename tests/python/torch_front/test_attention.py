@@ -148,7 +148,7 @@ def test_half_types(dtype):
 
 @pytest.mark.parametrize("p", [0.1, 0.17, 0.5])
 @pytest.mark.parametrize("keying", ["ordo", "fa2"])
-def test_dropout_is_the_mask_of_the_seed(p, keying):
+def test_dropout_has_the_keep_bits_of_the_seed(p, keying):
     inputs, dout = tensors(SHAPES["grouped"])
     o, _, seen = run_inputs(*inputs, Arguments(causal=True, dropout_p=p, seed=(3, 9), keying=keying))
     keep = keep_mask(*seen)
@@ -236,7 +236,7 @@ def test_padded_sequences_have_the_bits_of_packed_ones():
     assert same(rows, packed)
 
 
-def test_ranks_that_hold_some_heads_draw_their_part_of_one_mask():
+def test_ranks_that_hold_some_heads_draw_their_part_of_the_same_keep_bits():
     inputs, _ = tensors(SHAPES["grouped"])
     rules = dict(dropout_p=0.2, seed=7)
     whole, _ = ordo.torch.attention(*inputs, **rules)

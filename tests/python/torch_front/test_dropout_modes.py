@@ -20,7 +20,7 @@ PACKED = dict(cu_q=torch.tensor([0, 20, 33], dtype=torch.int32), max_q=20)
 
 
 class Counts:
-    """The masks that were made before a pass, and the passes in segments."""
+    """The keep bits that were made before a pass, and the passes in segments."""
 
     def clear(self):
         self._from = _front.counts()
@@ -148,7 +148,7 @@ def test_limits_are_bytes_or_a_share():
     assert 0.05 < _dropout._limit_of(here) / whole < 0.2
 
 
-def test_a_mask_that_does_not_fit_is_made_inside(monkeypatch, fills):
+def test_bits_that_do_not_fit_are_made_inside(monkeypatch, fills):
     inputs, dout = tensors(SQUARE)
     wanted = results(inputs, dout)
     choose(monkeypatch, "sequential")
@@ -174,7 +174,7 @@ def test_segments_give_the_same_bits(monkeypatch, fills, rules):
     assert fills.segmented == 2 and len(fills) == 0
 
 
-def test_a_mask_that_does_not_fit_is_made_in_segments(monkeypatch, fills):
+def test_bits_that_do_not_fit_are_made_in_segments(monkeypatch, fills):
     inputs, dout = tensors(LONG)
     choose(monkeypatch, "sequential")
     kept = results(inputs, dout)

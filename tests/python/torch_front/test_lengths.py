@@ -83,7 +83,7 @@ def test_gaps(case, compiled):
     expect(results(o, lse, given), given, rows, columns, causal=True)
 
 
-def test_gaps_need_no_longest_length_and_keep_the_mask_of_dropout():
+def test_gaps_need_no_longest_length_and_have_the_same_keep_bits():
     given, cu, used = inputs(20, 20), ints(0, 9, 14, 20), ints(7, 5, 0)
     rules = dict(dropout_p=0.3, seed=(1, 2))
     o, lse = ordo.torch.attention(*given, cu_q=cu, q_lens=used, kv_lens=used, **rules)

@@ -132,7 +132,7 @@ def test_compile_in_one_graph(backend):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled_and_eager_draw_the_same_mask(backend):
+def test_compiled_and_eager_draw_the_same_keep_bits(backend):
     inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
     dout = torch.rand(2, 33, 2, 16)
 
@@ -150,7 +150,7 @@ def test_compiled_and_eager_draw_the_same_mask(backend):
     assert all(same(x, y) for x, y in zip(plain, whole))
 
 
-def test_compiled_checkpointing_draws_the_same_mask():
+def test_compiled_checkpointing_draws_the_same_keep_bits():
     inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
 
     def block(q, k, v):
@@ -192,7 +192,7 @@ def test_compile_packed_and_flash():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_draws_the_same_mask(reentrant):
+def test_checkpointing_draws_the_same_keep_bits(reentrant):
     inputs = [drawn(2, 33, 2, 16, seed=x) for x in range(3)]
     calls = []
 

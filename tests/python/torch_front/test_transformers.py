@@ -328,7 +328,7 @@ def test_one_mask_for_a_batch(kind):
     assert same(*made)
 
 
-def test_gradient_checkpointing_draws_the_same_mask():
+def test_gradient_checkpointing_draws_the_same_keep_bits():
     model = make("llama", "ordo").train()
 
     def gradients():

@@ -1,7 +1,7 @@
 """Sharding rules of ordo's operators: DTensors divided by batch or by heads stay as they are.
 
 Heads are divided where whole groups of heads that share keys come to each rank; sequences, unless
-they are packed. Neither changes a bit. With dropout the mask depends on which sequence and head it
+they are packed. Neither changes a bit. With dropout the keep bits depend on which sequence and head it
 is, which the operators cannot know of a shard: the tensors are gathered first. The same holds for
 every other placement.
 """
