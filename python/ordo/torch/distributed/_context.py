@@ -27,7 +27,6 @@ from .._inputs import Lists, Rules, check
 from .._plans import plan_of
 from . import _heads
 from ._agree import Facts, agree
-from ._auto import Link, choose
 from ._exchange import Ranks
 from ._gather import Gather
 from ._job import WHAT, Document, Job
@@ -36,6 +35,7 @@ from ._shards import Layout, check_layout, rows_of
 
 Method = Literal["auto", "heads", "gather", "relay"]
 METHODS = ("auto", "heads", "gather", "relay")
+_PACKET = 8192  # columns of a packet that fill an H200
 
 
 @torch.compiler.disable
@@ -77,7 +77,7 @@ def context_parallel_attention(
         method   heads: all-to-all; the number of ranks divides that of key heads
                  gather: keys are gathered; any number of ranks
                  relay: sums of dk and dv travel from rank to rank, one key head at a time
-                 auto: by shape and machine; changes no bit
+                 auto: by shape and device; changes no bit
         layout   contiguous: rows in the order of the ranks
                  zigzag: rank r of n has chunks r and 2n - 1 - r of 2n (the halves of its rows)
 
@@ -118,7 +118,7 @@ class Given(NamedTuple):
     facts: Facts
 
 
-_FREE = ("rows", "columns", "drawn", "link")  # each rank's own
+_FREE = ("rows", "columns", "drawn")  # each rank's own
 _LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
 _LISTS = (*_LENGTHS, "sequence_ids")
 
@@ -160,7 +160,6 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         "columns": k.shape[-3], "heads": q.shape[-2], "kv_heads": k.shape[-2],
         "head_dim": q.shape[-1], "v_head_dim": v.shape[-1], "causal": rules.mask,
         "window": (rules.left, rules.right), "max_q": a.max_q, "max_kv": a.max_kv,
-        "link": Link.of(q.device),
     }  # fmt: skip
     facts |= {name: getattr(rules, name) for name in ("scale", "softcap", "dropout_p", "keying", "shard")}
     pair = None if rng is None else rng.tolist()
@@ -186,9 +185,9 @@ def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor,
     documents = _documents(facts, rows.total, columns.total)
     if facts["drawn"] is not None:
         lists = lists._replace(rng=rng_of(q, found[0]["drawn"]))
-    job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists)
+    job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists, plan)
     if method == "auto":
-        method = choose(job, plan, q.element_size(), layout, found[0]["link"])
+        method = choose(job, facts["device"])
     whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)
     packed = facts["packed"]
     if method == "heads":
@@ -196,11 +195,22 @@ def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor,
         return _heads.attend(ranks, rows, columns, q, k, v, whole)
     run = (Gather if method == "gather" else Relay).apply
     if not packed:
-        return run(q, k, v, job, plan)  # type: ignore[no-any-return]
+        return run(q, k, v, job)  # type: ignore[no-any-return]
     cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
     q, k, v = _selected(q, a.cu_q, a.q_lens), *(_selected(x, cu_kv, a.kv_lens) for x in (k, v))
-    o, lse = run(q, k, v, job, plan)
+    o, lse = run(q, k, v, job)
     return o[0], lse[0]
+
+
+def choose(job: Job, device: str) -> str:
+    """The method that `auto` is: heads, where no rank computes or holds anything twice; a relay if
+    its packets fill the pipe, and each of them a GPU."""
+    if job.kv_heads % job.ranks.size == 0:
+        return "heads"
+    sequences = sum(d.sequences for d in job.documents)
+    columns = sum(d.sequences * (d.columns[1] - d.columns[0]) for d in job.documents)
+    full = device == "cpu" or columns >= _PACKET * sequences
+    return "relay" if full and sequences * job.kv_heads > job.ranks.size else "gather"
 
 
 def _selected(x: Tensor, ends: Any, lengths: Tensor | None) -> Tensor:

@@ -136,3 +136,35 @@ def swap(
     with named(ranks, what):
         dist.all_to_all_single(found, buffer, taken, given, group=ranks.group)
     return [unpack(part, each) for part, each in zip(found.split(taken), forms)]
+
+
+class Move(NamedTuple):
+    """Tensors on their way; `tensors` are there on the source alone."""
+
+    source: int
+    target: int
+    tensors: Sequence[Tensor]
+    forms: Sequence[Form]
+
+
+def move(
+    ranks: Ranks, what: str, moves: Sequence[Move], device: Any
+) -> Iterator[tuple[int, list[Tensor]]]:
+    """The numbers of the moves to this rank, ascending, and their tensors. All ranks know all moves;
+    where none crosses ranks, none waits."""
+    arrived: dict[int, list[Tensor]] = {}
+    outgoing: list[list[Tensor]] = [[] for _ in range(ranks.size)]
+    coming: list[list[tuple[int, Sequence[Form]]]] = [[] for _ in range(ranks.size)]
+    for number, (source, target, tensors, forms) in enumerate(moves):
+        if source == target == ranks.rank:
+            arrived[number] = list(tensors)
+        elif source == ranks.rank:
+            outgoing[target] += tensors
+        elif target == ranks.rank:
+            coming[source].append((number, forms))
+    if any(m.source != m.target for m in moves):
+        expected = [[form for _, forms in each for form in forms] for each in coming]
+        for each, found in zip(coming, swap(ranks, what, outgoing, expected, device)):
+            rest = iter(found)
+            arrived |= {n: list(itertools.islice(rest, len(forms))) for n, forms in each}
+    yield from sorted(arrived.items(), key=lambda x: x[0])

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._plan import Plan
 from .._parts import Saved
 from ._job import (
     ROW_AXES,
@@ -34,7 +33,7 @@ def _all_keys(job: Job, k: Tensor, v: Tensor) -> list[Tensor]:
 
 class Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, job: Job, plan: Plan) -> Any:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, job: Job) -> Any:
         o, lse = new_results(q, v)
         keys, values = _all_keys(job, k, v)
         forward(job, Heads(0, job.kv_heads), q, keys, values, o, lse)
@@ -55,4 +54,4 @@ class Gather(torch.autograd.Function):
         what = f"{WHAT} (queries and gradients)"
         rows = Saved(*gather_rows(job.ranks, what, job.rows, here, ROW_AXES))
         backward_columns(job, heads, rows, keys, values, dk, dv)
-        return dq, dk, dv, None, None
+        return dq, dk, dv, None
