@@ -22,7 +22,7 @@ enum {
 
 typedef struct request {
     int pass, mask;
-    const char *algorithm, *window, *model, *sweep, *svg, *measured, *counted, *machine;
+    const char *algorithm, *window, *model, *sweep, *svg, *measured, *counted, *machine, *plan;
     int64_t n, kv, d, dv, batch, heads, kv_heads, cache, outer, strip, panel, workspace;
     cli_list tiles;
     double dropout, budget;
@@ -322,7 +322,13 @@ static int run_hbm(const request *r)
                               .problem = ORDO_PROBLEM_INIT,
                               .pass = (ordo_io_pass)(r->pass + ORDO_IO_FORWARD) };
     ordo_problem *p = &asked.problem;
-    if (r->n == 0 || r->d == 0)
+    asked.plan = r->plan;
+    if (r->plan && (r->n || r->kv || r->d || r->dv || r->batch || r->heads || r->kv_heads ||
+                    r->mask || r->pass || r->dropout > 0 || strcmp(r->algorithm, "best") != 0))
+        return cli_usage("--plan: states the problem and the form; expected no --pass, --n, --kv, "
+                         "--d, --dv, --batch, --heads, --kv-heads, --mask, --dropout and "
+                         "--algorithm");
+    if (!r->plan && (r->n == 0 || r->d == 0))
         return cli_usage("--%s: missing; expected a size", r->n == 0 ? "n" : "d");
     if (ordo_io_algorithm_from_name(r->algorithm, &asked.form) != ORDO_OK)
         return cli_usage("--algorithm %s: expected flash, apart, phase or best with --hbm",
@@ -332,8 +338,11 @@ static int run_hbm(const request *r)
     if (r->cache || r->tiles.count || r->strip != 1 || r->panel || r->workspace || r->outer ||
         r->budget_given || r->pack || r->predict || r->sweep || r->svg || r->seed ||
         strcmp(r->model, "explicit") != 0)
-        return cli_usage("--hbm: goes with --pass, --n, --d, --batch, --heads, --algorithm, "
-                         "--machine and --json; the cache and the tiles are the machine's");
+        return cli_usage(
+            "--hbm: goes with --pass, --n, --d, --batch, --heads, --algorithm, --plan, "
+            "--machine and --json; the cache and the tiles are the machine's");
+    if (r->plan)
+        return cli_io_hbm(&asked, &r->json);
     p->dtype = ORDO_BF16;
     p->batch = r->batch > 0 ? r->batch : 1;
     p->heads = r->heads > 0 ? r->heads : 1;
@@ -351,8 +360,8 @@ static int run(request *r)
 {
     if (r->devices + r->crossover + r->hbm > 1)
         return cli_usage("--devices, --crossover and --hbm: expected one of them");
-    if (r->batch && !r->hbm)
-        return cli_usage("--batch: goes with --hbm");
+    if ((r->batch || r->plan) && !r->hbm)
+        return cli_usage("--%s: goes with --hbm", r->batch ? "batch" : "plan");
     if (r->hbm)
         return run_hbm(r);
     if ((r->measured || r->counted) && !r->crossover)
@@ -435,6 +444,8 @@ int cli_io(int argc, char **argv)
                  "print what forms of the backward pass move on Hopper, by head size"),
         OPT_FLAG("--hbm", &r.hbm,
                  "replay a pass of the Hopper kernels through L2, and print bytes of HBM"),
+        OPT_TEXT("--plan", "LINE", &r.plan,
+                 "of --hbm: the backward pass of this plan, a line of ordo plan --line"),
         OPT_TEXT("--measured", "FILE", &r.measured,
                  "of --crossover: rates of bench/gpu/phase_h200 --json beside it"),
         OPT_TEXT("--counted", "FILE", &r.counted,

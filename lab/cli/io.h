@@ -55,6 +55,7 @@ typedef struct cli_hbm_request {
     ordo_problem problem;
     ordo_io_pass pass;
     ordo_io_algorithm form; /* ORDO_IO_BEST: the one that ordo uses */
+    const char *plan;       /* a plan's line, in the place of problem, pass and form; or NULL */
 } cli_hbm_request;
 int cli_io_hbm(const cli_hbm_request *request, const cli_json_target *json);
 

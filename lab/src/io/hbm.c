@@ -67,7 +67,9 @@ static int64_t lay_out(ordo_io_hbm_job *job, bool phases)
     return job->base[ORDO_IO_OBJECTS] = at;
 }
 
-static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_io_algorithm form)
+/* With a plan the mask may be causal. */
+static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_io_algorithm form,
+                                 bool plan)
 {
     static const struct {
         ordo_io_algorithm form;
@@ -83,11 +85,13 @@ static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_
                          "pass %s, form %s: expected backward by flash, apart or phase, or forward "
                          "by phase",
                          ordo_io_pass_name(pass), ordo_io_algorithm_name(form));
-    if (p->layout != ORDO_DENSE || p->mask != ORDO_MASK_FULL || p->window.on ||
-        p->blocks.entries > 0 || p->dropout.p > 0)
+    const bool mask = p->mask == ORDO_MASK_FULL || (plan && p->mask == ORDO_MASK_CAUSAL);
+    if (p->layout != ORDO_DENSE || !mask || p->window.on || p->blocks.entries > 0 ||
+        p->dropout.p > 0)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "problem: expected a dense layout and a full mask, without window, block "
-                         "mask and dropout");
+                         "problem: expected a dense layout and a full mask%s, without window, "
+                         "block mask and dropout",
+                         plan ? " or a causal one" : "");
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype f32: expected bf16 or f16");
     if (p->kv_heads != p->heads || p->kv_len != p->q_len)
@@ -144,10 +148,22 @@ static ordo_status read_machine(ordo_io_hbm_job *job, int64_t *cache_bytes, int3
     return ORDO_OK;
 }
 
-static ordo_status run_form(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_algorithm form)
+static ordo_status run_usual_plan(ordo_io_hbm_job *job)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = NULL;
+    options.backend = ORDO_BACKEND_CUDA;
+    ORDO_TRY(ordo_plan_create(&plan, &job->problem, job->machine, &options));
+    const ordo_status status = ordo_io_flash_backward(job, plan);
+    ordo_plan_destroy(plan);
+    return status;
+}
+
+static ordo_status run_form(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_algorithm form,
+                            const ordo_plan *plan)
 {
     if (form == ORDO_IO_FLASH)
-        return ordo_io_flash_backward(job);
+        return plan ? ordo_io_flash_backward(job, plan) : run_usual_plan(job);
     if (pass == ORDO_IO_FORWARD) {
         ordo_io_phases_forward(job);
         return ORDO_OK;
@@ -162,41 +178,72 @@ static ordo_status run_form(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_alg
     return ORDO_OK;
 }
 
+/* Pairs of a query and a key of one head that a mask shows; lengths are equal. */
+static double pairs(const ordo_problem *p)
+{
+    const double n = (double)p->q_len;
+    return p->mask == ORDO_MASK_CAUSAL ? n * (n + 1) / 2 : n * n;
+}
+
+/* A resolved problem; `plan`: NULL or what runs it. */
+static ordo_status replay(ordo_io_hbm_job *job, ordo_io_pass pass, ordo_io_algorithm form,
+                          const ordo_plan *plan, int64_t cache_bytes)
+{
+    int32_t parts = 1;
+    const ordo_problem *p = &job->problem;
+    ordo_io_hbm *hbm = job->result;
+    ORDO_TRY(check_problem(p, pass, form, plan != NULL));
+    ORDO_TRY(read_machine(job, &cache_bytes, &parts));
+    job->batch = (int32_t)p->batch;
+    job->heads = (int32_t)p->heads;
+    job->rows = (int32_t)((p->q_len + ORDO_IO_GRANULE_ROWS - 1) / ORDO_IO_GRANULE_ROWS);
+    job->columns = (int32_t)(p->head_dim / ORDO_IO_GRANULE_ROWS);
+    job->v_columns = (int32_t)(p->v_head_dim / ORDO_IO_GRANULE_ROWS);
+    if (form == ORDO_IO_PHASE)
+        ORDO_TRY(set_panels(job, pass));
+    const int64_t granules = lay_out(job, form == ORDO_IO_PHASE);
+    memset(hbm, 0, sizeof *hbm);
+    ordo_status status = ordo_io_l2_create(&job->l2, cache_bytes, parts, granules);
+    if (status == ORDO_OK)
+        status = run_form(job, pass, form, plan);
+    if (status == ORDO_OK) {
+        ordo_io_l2_finish(&job->l2);
+        ordo_io_kernel_end(job, "left in L2");
+        hbm->least_bytes = (job->l2.first_reads + job->l2.first_written) * ORDO_IO_GRANULE;
+        hbm->most_bytes = job->l2.asked * ORDO_IO_GRANULE;
+        hbm->scores = (double)(p->batch * p->heads) * pairs(p);
+    }
+    ordo_io_l2_destroy(&job->l2);
+    return status;
+}
+
 ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *problem,
                            ordo_io_pass pass, ordo_io_algorithm form, int64_t cache_bytes,
                            ordo_io_hbm *hbm)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_hbm_job job = { .machine = machine, .result = hbm };
-    int32_t parts = 1;
     if (!machine || !problem || !hbm)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
                          !machine  ? "machine"
                          : problem ? "hbm"
                                    : "problem");
     ORDO_TRY(ordo_problem_resolve(problem, &job.problem));
-    const ordo_problem *p = &job.problem;
-    ORDO_TRY(check_problem(p, pass, form));
-    ORDO_TRY(read_machine(&job, &cache_bytes, &parts));
-    job.batch = (int32_t)p->batch;
-    job.heads = (int32_t)p->heads;
-    job.rows = (int32_t)((p->q_len + ORDO_IO_GRANULE_ROWS - 1) / ORDO_IO_GRANULE_ROWS);
-    job.columns = (int32_t)(p->head_dim / ORDO_IO_GRANULE_ROWS);
-    job.v_columns = (int32_t)(p->v_head_dim / ORDO_IO_GRANULE_ROWS);
-    if (form == ORDO_IO_PHASE)
-        ORDO_TRY(set_panels(&job, pass));
-    const int64_t granules = lay_out(&job, form == ORDO_IO_PHASE);
-    memset(hbm, 0, sizeof *hbm);
-    ordo_status status = ordo_io_l2_create(&job.l2, cache_bytes, parts, granules);
-    if (status == ORDO_OK)
-        status = run_form(&job, pass, form);
-    if (status == ORDO_OK) {
-        ordo_io_l2_finish(&job.l2);
-        ordo_io_kernel_end(&job, "left in L2");
-        hbm->least_bytes = (job.l2.first_reads + job.l2.first_written) * ORDO_IO_GRANULE;
-        hbm->most_bytes = job.l2.asked * ORDO_IO_GRANULE;
-        hbm->scores = (double)(p->batch * p->heads) * (double)p->q_len * (double)p->kv_len;
-    }
-    ordo_io_l2_destroy(&job.l2);
-    return status;
+    return replay(&job, pass, form, NULL, cache_bytes);
+}
+
+ordo_status ordo_io_replay_plan(const ordo_machine *machine, const ordo_plan *plan,
+                                int64_t cache_bytes, ordo_io_hbm *hbm)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    if (!machine || !plan || !hbm)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
+                         !machine ? "machine"
+                         : plan   ? "hbm"
+                                  : "plan");
+    if (!ordo_plan_of_kernels(plan) || plan->backward_form != ORDO_FORM_FLASH)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "plan: expected one of the CUDA kernels, whose backward pass is by flash");
+    ordo_io_hbm_job job = { .machine = machine, .result = hbm, .problem = plan->problem };
+    return replay(&job, ORDO_IO_BACKWARD, ORDO_IO_FLASH, plan, cache_bytes);
 }

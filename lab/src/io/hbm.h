@@ -63,8 +63,8 @@ void ordo_io_touch_box(ordo_io_hbm_job *job, int32_t worker, ordo_io_object obje
 /* Row statistics, with which every backward pass begins. */
 void ordo_io_begin(ordo_io_hbm_job *job);
 
-/* The flash form, with row statistics; may be out of memory, or too many steps. */
-ordo_status ordo_io_flash_backward(ordo_io_hbm_job *job);
+/* The flash form by a plan, with row statistics; may be out of memory, or too many steps. */
+ordo_status ordo_io_flash_backward(ordo_io_hbm_job *job, const ordo_plan *plan);
 
 /* Both passes by phases, the backward pass in chains, and the two kernels of the apart form;
  * without row statistics. */

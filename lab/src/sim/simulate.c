@@ -26,12 +26,19 @@ typedef struct worker {
     int32_t next;  /* next worker parked on the same tile */
     int32_t place; /* the turn it waits for there */
     int32_t run, slot;
-    bool busy, computed; /* has a unit; has computed its next step and waits for the turn */
+    int32_t queue, queue_end; /* units that wait for it: in engine.waiting, or -1 */
+    bool busy, computed;      /* has a unit; has computed its next step and waits for the turn */
     int64_t begin, ready;
     int64_t end[ORDO_OVERLAP_MAX];  /* of the latest additions, by step count */
     int64_t step[ORDO_OVERLAP_MAX]; /* their recorded indices */
     uint64_t steps;                 /* taken so far */
 } worker;
+
+/* A unit whose worker is not free yet. */
+typedef struct waiting {
+    ordo_unit unit;
+    int32_t run, next;
+} waiting;
 
 /* Tiles of the heads in flight. The slot of a head is released when its last unit is done. */
 typedef struct slot {
@@ -51,6 +58,8 @@ typedef struct engine {
     ordo_heap free; /* workers by the time they become free */
     int32_t *wake;  /* stack of workers that can continue */
     int32_t wakes;
+    waiting *waiting;
+    int32_t waiting_count, waiting_capacity;
     slot *slots;
     int32_t slot_count, slot_capacity, slot_free;
     size_t accumulators; /* in all slots */
@@ -258,52 +267,91 @@ static int64_t asks_at(const worker *w)
     return w->steps == 0 ? 0 : w->end[(w->steps - 1) % ORDO_OVERLAP_MAX];
 }
 
-static ordo_status advance(engine *e, int32_t index)
+static ordo_status take_unit(engine *e, worker *w, int32_t run, const ordo_unit *unit)
 {
-    worker *w = &e->workers[index];
-    bool parked = false;
-    for (; w->nth < w->unit.keys; w->nth++, w->t = 0) {
-        ORDO_TRY(walk_steps(e, w, &parked));
-        if (parked)
-            return ORDO_OK;
-    }
-    w->busy = false;
-    close_unit(e, w);
-    ordo_heap_push(&e->free, asks_at(w), index);
-    return ORDO_OK;
-}
-
-/* ---- all units ---- */
-
-static ordo_status start_unit(engine *e, int32_t run, const ordo_unit *unit, int64_t issued)
-{
-    const ordo_run *r = &e->runs[run];
-    int32_t index = -1;
-    if (r->assign == ORDO_ASSIGN_PINNED) {
-        index = ordo_run_worker(r, unit, issued);
-        if (e->workers[index].busy)
-            index = -1;
-        else
-            ordo_heap_remove(&e->free, index);
-    } else if (e->free.count > 0) {
-        index = ordo_heap_pop(&e->free);
-    }
-    if (index < 0)
-        return ordo_fail(
-            ORDO_ERR_UNSUPPORTED,
-            "order %s on %d workers: deadlock, all wait before head %d key tile %d starts",
-            ordo_order_name(r->order), e->count, unit->head, unit->key[0]);
-    worker *w = &e->workers[index];
     int32_t s = e->slot_of[run][unit->head];
     if (s < 0)
         ORDO_TRY(open_head(e, run, unit->head, &s));
-    w->walk = ordo_run_walk(r, unit->head);
+    w->walk = ordo_run_walk(&e->runs[run], unit->head);
     w->unit = *unit;
     w->run = run;
     w->slot = s;
     w->tiles = e->slots[s].tiles;
     w->nth = w->g = w->t = 0;
     w->busy = true;
+    return ORDO_OK;
+}
+
+static ordo_status advance(engine *e, int32_t index)
+{
+    worker *w = &e->workers[index];
+    bool parked = false;
+    for (;;) {
+        for (; w->nth < w->unit.keys; w->nth++, w->t = 0) {
+            ORDO_TRY(walk_steps(e, w, &parked));
+            if (parked)
+                return ORDO_OK;
+        }
+        w->busy = false;
+        close_unit(e, w);
+        if (w->queue < 0)
+            break;
+        const waiting *next = &e->waiting[w->queue];
+        w->queue = next->next;
+        ORDO_TRY(take_unit(e, w, next->run, &next->unit));
+    }
+    ordo_heap_push(&e->free, asks_at(w), index);
+    return ORDO_OK;
+}
+
+/* ---- all units ---- */
+
+/* Append a unit to those that wait for its worker. */
+static ordo_status queue_unit(engine *e, worker *w, int32_t run, const ordo_unit *unit)
+{
+    if (e->waiting_count == e->waiting_capacity) {
+        const int32_t capacity = e->waiting_capacity ? 2 * e->waiting_capacity : 256;
+        waiting *bigger = realloc(e->waiting, (size_t)capacity * sizeof *bigger);
+        if (!bigger)
+            return ordo_fail(ORDO_ERR_MEMORY, "timeline: %d units wait for their workers",
+                             capacity);
+        e->waiting = bigger;
+        e->waiting_capacity = capacity;
+    }
+    const int32_t index = e->waiting_count++;
+    e->waiting[index] = (waiting) { *unit, run, -1 };
+    if (w->queue < 0)
+        w->queue = index;
+    else
+        e->waiting[w->queue_end].next = index;
+    w->queue_end = index;
+    return ORDO_OK;
+}
+
+/* The worker to which a unit belongs, -1: to any. Kernels deal the units of cyclic orders. */
+static int32_t owner_of(const ordo_run *run, const ordo_unit *unit, int64_t issued)
+{
+    if (run->assign == ORDO_ASSIGN_PINNED)
+        return ordo_run_worker(run, unit, issued);
+    return ordo_run_dealt(run) ? (int32_t)(issued % run->workers) : -1;
+}
+
+static ordo_status start_unit(engine *e, int32_t run, const ordo_unit *unit, int64_t issued)
+{
+    int32_t index = owner_of(&e->runs[run], unit, issued);
+    if (index >= 0) {
+        if (e->workers[index].busy)
+            return queue_unit(e, &e->workers[index], run, unit);
+        ordo_heap_remove(&e->free, index);
+    } else if (e->free.count > 0) {
+        index = ordo_heap_pop(&e->free);
+    } else {
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "order %s on %d workers: deadlock, all wait before head %d key tile %d starts",
+            ordo_order_name(e->runs[run].order), e->count, unit->head, unit->key[0]);
+    }
+    ORDO_TRY(take_unit(e, &e->workers[index], run, unit));
     e->wake[e->wakes++] = index;
     while (e->wakes > 0)
         ORDO_TRY(advance(e, e->wake[--e->wakes]));
@@ -354,8 +402,10 @@ static ordo_status prepare(engine *e, int32_t runs)
             return ordo_fail(ORDO_ERR_MEMORY, "timeline: %zu heads", heads);
         memset(e->slot_of[run], 0xff, heads * sizeof **e->slot_of); /* -1 */
     }
-    for (int32_t w = 0; w < e->count; w++)
+    for (int32_t w = 0; w < e->count; w++) {
+        e->workers[w].queue = -1;
         ordo_heap_push(&e->free, 0, w);
+    }
     return ORDO_OK;
 }
 
@@ -367,6 +417,7 @@ static void dispose(engine *e, int32_t runs)
     for (int32_t run = 0; e->slot_of && run < runs; run++)
         free(e->slot_of[run]);
     free(e->slot_of);
+    free(e->waiting);
     free(e->workers);
     free(e->wake);
     ordo_heap_free(&e->free);

@@ -5,7 +5,8 @@
  * time, so the sequence in which workers are simulated does not matter. The one decision that
  * depends on time is which worker is free first. It is made when all workers are parked or free. A
  * parked worker then waits, directly or indirectly, for a unit that is not issued yet, so it cannot
- * become free before one that already is: the choice is exact.
+ * become free before one that already is: the choice is exact. Units that are pinned, or dealt as
+ * kernels deal those of cyclic orders (ordo_run_dealt()), have one worker each and wait for it.
  *
  * A step costs `compute`, or `compute_partial` if the mask cuts its tile; an addition costs
  * `reduce`; `latency` passes between one addition and that of the next contributor. With overlap 0

@@ -191,6 +191,7 @@ TEST(words_moved)
     REFUSED(ordo_io_replay(NULL, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
     REFUSED(ordo_io_replay(machine, NULL, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, &hbm));
     REFUSED(ordo_io_replay(machine, &problem, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0, NULL));
+    REFUSED(ordo_io_replay_plan(machine, NULL, 0, &hbm));
     REFUSED(ordo_io_algorithm_from_name(NULL, &algorithm));
     REFUSED(ordo_io_algorithm_from_name("best", NULL));
     CHECK(isnan(ordo_io_sparse_form(NULL)));

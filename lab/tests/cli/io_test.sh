@@ -151,6 +151,13 @@ is form '"phase"'
 status 0 io --hbm --pass backward --algorithm apart --n 512 --d 192 --batch 2
 prints 'queries'
 prints 'without L2'
+line=$("$ORDO" plan --device cuda --machine h200 --dtype bf16 --heads 4 --seq 1k --dim 128 --mask causal --order spt --line)
+json io --hbm --plan "$line"
+for name in order read_bytes chains_ns ns; do
+    [ -n "$(field "$name")" ] || fail "--hbm --plan: no field $name"
+done
+refuses 2 '--plan: states the problem' io --hbm --plan "$line" --n 512
+refuses 2 '--plan: goes with --hbm' io --plan "$line"
 refuses 2 'expected flash, apart, phase or best' io --hbm --n 512 --d 192 --algorithm all
 refuses 2 '--n: missing' io --hbm --d 192
 refuses 2 '--batch: goes with --hbm' io --n 4 --d 4 --cache 100 --batch 2

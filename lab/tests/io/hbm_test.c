@@ -269,6 +269,63 @@ TEST(refusals)
     ordo_machine_destroy(m);
 }
 
+static ordo_io_hbm of_order(ordo_machine *m, const ordo_problem *p, ordo_order order)
+{
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_plan *plan = NULL;
+    ordo_io_hbm hbm = { 0 };
+    options.backend = ORDO_BACKEND_CUDA;
+    options.order = order;
+    CHECK(ordo_plan_create(&plan, p, m, &options) == ORDO_OK);
+    CHECK(ordo_io_replay_plan(m, plan, 0, &hbm) == ORDO_OK);
+    ordo_plan_destroy(plan);
+    return hbm;
+}
+
+/* Under a causal mask the chains of spt drift apart, until none finds what another has loaded;
+ * those of descending do not (docs/design/orders.md). Under a full mask they all keep step. */
+TEST(orders_have_bytes_of_their_own)
+{
+    ordo_machine *m = h200();
+    ordo_problem p = problem_of(1, 16, 8192, 128);
+    const ordo_io_hbm usual = replay(m, &p, ORDO_IO_BACKWARD, ORDO_IO_FLASH, 0);
+    const ordo_io_hbm full = of_order(m, &p, ORDO_ORDER_ASCENDING);
+    CHECK_INT(full.read_bytes, usual.read_bytes);
+    CHECK_INT(full.written_bytes, usual.written_bytes);
+    CHECK_INT(of_order(m, &p, ORDO_ORDER_SPT).most_bytes, full.most_bytes);
+    CHECK_NEAR(full.ns, usual.ns, 0);
+    CHECK(full.ns > full.chains_ns && full.chains_ns > 0);
+    p.mask = ORDO_MASK_CAUSAL;
+    const ordo_io_hbm down = of_order(m, &p, ORDO_ORDER_DESCENDING);
+    const ordo_io_hbm spt = of_order(m, &p, ORDO_ORDER_SPT);
+    CHECK_NEAR(down.scores, 16.0 * 8192 * 8193 / 2, 0);
+    CHECK_INT(spt.most_bytes, down.most_bytes);
+    CHECK_INT(spt.least_bytes, down.least_bytes);
+    CHECK(spt.read_bytes > 4 * down.read_bytes);
+    CHECK(spt.ns > 1.15 * down.ns);
+    ordo_machine_destroy(m);
+}
+
+TEST(plans_that_are_not_replayed)
+{
+    ordo_machine *m = h200();
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    ordo_problem p = problem_of(1, 2, 256, 256);
+    ordo_plan *plan = NULL;
+    ordo_io_hbm hbm;
+    options.backend = ORDO_BACKEND_CUDA;
+    CHECK(ordo_plan_create(&plan, &p, m, &options) == ORDO_OK);
+    CHECK_REFUSED(ordo_io_replay_plan(m, plan, 0, &hbm), ORDO_ERR_UNSUPPORTED, "by flash");
+    ordo_plan_destroy(plan);
+    p = problem_of(1, 2, 256, 128);
+    p.window = (ordo_window) { true, 64, 0 };
+    CHECK(ordo_plan_create(&plan, &p, m, &options) == ORDO_OK);
+    CHECK_REFUSED(ordo_io_replay_plan(m, plan, 0, &hbm), ORDO_ERR_UNSUPPORTED, "causal one");
+    ordo_plan_destroy(plan);
+    ordo_machine_destroy(m);
+}
+
 CHECK_MAIN(RUN(one_part_evicts_what_was_used_least_recently), RUN(parts_keep_copies),
            RUN(counts_by_hand), RUN(between_once_and_always), RUN(tiles_are_those_of_the_kernels),
-           RUN(smaller_caches_move_more), RUN(refusals))
+           RUN(smaller_caches_move_more), RUN(refusals), RUN(orders_have_bytes_of_their_own),
+           RUN(plans_that_are_not_replayed))

@@ -139,21 +139,23 @@ static int64_t clock_run(const ordo_run *run, const ordo_costs *costs, const int
     return finished ? end : -1;
 }
 
-/* Owners of pinned units. A worker that adds behind its computation takes its next unit when its
+/* Owners of pinned units, and of those that are dealt in turn. A worker that adds behind its computation takes its next unit when its
  * last addition ends, but has computed on it since the last hand-over: no clock that only goes
  * forward can know whose it will be, so then `taken` tells the owner of (head, key). */
 static inline int64_t clock_sim(const ordo_run *run, const ordo_costs *costs,
                                 int (*taken)(const ordo_unit *unit, void *context), void *context)
 {
     static int owner[CLOCK_STEPS];
-    const bool pinned = run->assign == ORDO_ASSIGN_PINNED;
-    if (!pinned && costs->overlap == 0)
+    const bool pinned = run->assign == ORDO_ASSIGN_PINNED, dealt = ordo_run_dealt(run);
+    if (!pinned && !dealt && costs->overlap == 0)
         return clock_run(run, costs, NULL);
     const int64_t first = ordo_run_tickets(run, 0), all = first + ordo_run_tickets(run, 1);
     for (int64_t t = 0; t < all; t++) {
         const ordo_unit unit =
             t < first ? ordo_run_issue(run, 0, t) : ordo_run_issue(run, 1, t - first);
-        owner[t] = pinned ? ordo_run_worker(run, &unit, t) : taken(&unit, context);
+        owner[t] = pinned  ? ordo_run_worker(run, &unit, t)
+                   : dealt ? (int)(t % run->workers)
+                           : taken(&unit, context);
     }
     return clock_run(run, costs, owner);
 }

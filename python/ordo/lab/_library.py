@@ -150,6 +150,7 @@ PROTOTYPES: dict[str, Prototype] = {
         RESULT,
         [HANDLE, POINTER(ordo_problem), c_int, c_int, c_int64, POINTER(s.ordo_io_hbm)],
     ),
+    "ordo_io_replay_plan": (RESULT, [HANDLE, HANDLE, c_int64, POINTER(s.ordo_io_hbm)]),
     "ordo_io_has": (c_bool, [c_int, c_int]),
     "ordo_io_pass_name": (c_char_p, [c_int]),
     "ordo_io_algorithm_name": (c_char_p, [c_int]),

@@ -469,6 +469,8 @@ class ordo_io_hbm(Struct):
         ("least_bytes", c_int64),
         ("most_bytes", c_int64),
         ("scores", c_double),
+        ("chains_ns", c_double),
+        ("ns", c_double),
         ("kernels", ordo_io_traffic * IO_KERNELS),
     ]
 

@@ -15,6 +15,7 @@
 #define ORDO_LAB_IO_H
 
 #include "ordo/machine.h"
+#include "ordo/plan.h"
 #include "ordo/problem.h"
 
 #ifdef __cplusplus
@@ -287,6 +288,8 @@ typedef struct ordo_io_hbm {
     int64_t least_bytes; /* if L2 held everything: inputs once, what is written once */
     int64_t most_bytes;  /* without L2: all that the kernels ask for */
     double scores;       /* pairs of a query and a key, of all heads and sequences */
+    double chains_ns;    /* backward by flash: what the chains take by the simulation alone, */
+    double ns;           /* and the pass, with the traffic beside them; other forms: 0 */
     /* In bytes, by kernel; a name that is NULL ends the list. The last one, "left in L2", is what
      * is still to be written when the pass ends. */
     ordo_io_traffic kernels[ORDO_IO_KERNELS];
@@ -310,6 +313,12 @@ typedef struct ordo_io_hbm {
 ORDO_API ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *problem,
                                     ordo_io_pass pass, ordo_io_algorithm form, int64_t cache_bytes,
                                     ordo_io_hbm *hbm);
+
+/* The same for the backward pass of a plan in the form FLASH, in its order of sums and with its
+ * issue order and workers; the mask may be causal. The plan must be one of ordo's Hopper kernels.
+ */
+ORDO_API ordo_status ordo_io_replay_plan(const ordo_machine *machine, const ordo_plan *plan,
+                                         int64_t cache_bytes, ordo_io_hbm *hbm);
 
 ORDO_API const char *ordo_io_pass_name(ordo_io_pass pass);
 ORDO_API const char *ordo_io_algorithm_name(ordo_io_algorithm algorithm);
