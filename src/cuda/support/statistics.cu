@@ -112,17 +112,24 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 
 /* ---- launch ---- */
 
+bool ordo_backward_usual_order(const ordo_cuda_pass *pass)
+{
+    return pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING;
+}
+
 bool ordo_backward_plain(const ordo_cuda_pass *pass)
 {
     const int32_t bucket = ordo_pass_bucket(pass);
+    const bool carries = pass->carry.in || pass->carry.out;
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    /* Other orders have instances for what studies of orders need, and no more. */
+    const bool order =
+        ordo_backward_usual_order(pass) || (!pass->f16 && source == ORDO_KEEP_NONE && !carries);
     return pass->layout == ORDO_DENSE && pass->form == ORDO_FORM_FLASH &&
            pass->head_dim == bucket && pass->v_head_dim == bucket &&
-           pass->run.band.low == -ORDO_BAND_OPEN &&
-           (pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING) &&
-           !ordo_pass_ruled(pass) && pass->dq.data && (pass->dk.data || pass->carry.out) &&
-           (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE ||
-            !(pass->carry.in || pass->carry.out)) &&
-           !pass->blocks.start;
+           pass->run.band.low == -ORDO_BAND_OPEN && order && !ordo_pass_ruled(pass) &&
+           pass->dq.data && (pass->dk.data || pass->carry.out) &&
+           (source != ORDO_KEEP_MADE || !carries) && !pass->blocks.start;
 }
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)

@@ -8,10 +8,14 @@
 #include "ordo/status.h"
 
 /* Whether the plain instances of the kernels run a pass: dense, head sizes that are a bucket's,
- * order ascending or descending, no window, no softcap, no ALiBi, no block mask, no keep bits made
- * inside if sums are carried, and all of dq, dk and dv wanted, or the sums of the last two. They
- * number tiles (sequence, head, tile), the general ones (head, tile of all sequences). */
+ * no window, no softcap, no ALiBi, no block mask, no keep bits made inside if sums are carried, and
+ * all of dq, dk and dv wanted, or the sums of the last two; in another than the usual orders, bf16
+ * without dropout or carried sums. They number tiles (sequence, head, tile), the general ones
+ * (head, tile of all sequences). */
 bool ordo_backward_plain(const ordo_cuda_pass *pass);
+
+/* Whether the order of sums is ascending or descending. */
+bool ordo_backward_usual_order(const ordo_cuda_pass *pass);
 
 /* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket, flag and
  * the marks of broken rows become zero. `clear`, for plain passes only, also zeroes dq_sum. */

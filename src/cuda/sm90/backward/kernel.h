@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(384, 1)
             if constexpr (GENERAL)
                 general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
             else
-                backward_planner<D, SOURCE, CARRY> { args, 0 }.all();
+                backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
         }
         return;
     }

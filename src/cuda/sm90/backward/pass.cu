@@ -7,6 +7,15 @@
 #include "cuda/support/sequences.h"
 #include "cuda/support/tiles.h"
 
+static ordo_status backward_any_order(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return ordo_pass_bucket(pass) == 64
+               ? backward_launch<64, ORDO_DQ_ANY_ORDER, ORDO_KEEP_NONE, false, false>(pass, why,
+                                                                                      why_size)
+               : backward_launch<128, ORDO_DQ_ANY_ORDER, ORDO_KEEP_NONE, false, false>(pass, why,
+                                                                                       why_size);
+}
+
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if (!ordo_backward_plain(pass)) {
@@ -25,6 +34,8 @@ ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, siz
         return pass->f16 ? ordo_backward_general_f16(pass, why, why_size)
                          : ordo_backward_general_bf16(pass, why, why_size);
     }
+    if (!ordo_backward_usual_order(pass))
+        return backward_any_order(pass, why, why_size);
     if (pass->carry.in || pass->carry.out)
         return pass->f16 ? ordo_backward_carry_f16(pass, why, why_size)
                          : ordo_backward_carry_bf16(pass, why, why_size);

@@ -13,11 +13,12 @@
 /* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and
  * benchmarks only. */
 typedef enum ordo_dq_mode {
-    ORDO_DQ_ORDERED,
+    ORDO_DQ_ORDERED,   /* plain instances: ascending or descending */
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
     ORDO_DQ_UNORDERED, /* no turns: adds in any order, the baseline of measurements */
     ORDO_DQ_NONE,      /* dK and dV alone: four products instead of five */
-    ORDO_DQ_ALONE      /* ordered, without dK and dV: three products */
+    ORDO_DQ_ALONE,     /* ordered, without dK and dV: three products */
+    ORDO_DQ_ANY_ORDER  /* plain instances: every order, for studies of orders */
 } ordo_dq_mode;
 
 /* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
@@ -136,7 +137,7 @@ ORDO_DEVICE void prefetch_piece(const ordo_backward_args &args, int32_t step, in
                      key + step % PIECES * (128 / PIECES), head, sequence);
 }
 
-template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
+template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
     using Z = backward_shape<D, SOURCE>;
     const ordo_backward_args &args;
     uint32_t step;
@@ -156,16 +157,18 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
     }
 
     /* The run with what a plain pass has as constants. Tile sizes: the walk's divisions become
-     * shifts. Two orders: a quarter of the code, which shares the instruction cache with what the
-     * consumer warps run once per chain. */
+     * shifts. Two orders, but where any is asked for: a quarter of the code, which shares the
+     * instruction cache with what the consumer warps run once per chain. */
     __device__ __forceinline__ ordo_run run(void) const
     {
         ordo_run run = args.run;
         run.band.bq = Z::ROWS;
         run.band.bk = Z::KEYS;
-        run.order =
-            run.order == ORDO_ORDER_DESCENDING ? ORDO_ORDER_DESCENDING : ORDO_ORDER_ASCENDING;
-        run.group = 1;
+        if (MODE != ORDO_DQ_ANY_ORDER) {
+            run.order =
+                run.order == ORDO_ORDER_DESCENDING ? ORDO_ORDER_DESCENDING : ORDO_ORDER_ASCENDING;
+            run.group = 1;
+        }
         return run;
     }
 
@@ -201,15 +204,38 @@ template <int D, ordo_keep_source SOURCE, bool CARRY> struct backward_planner {
         }
     }
 
-    __device__ __forceinline__ void all(void)
+    /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
+    __device__ __forceinline__ void drawn(void)
     {
-        /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
         for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const ordo_run all = run();
             const ordo_unit unit = ordo_run_issue(&all, 0, ticket);
             chain(unit.head, unit.key[0]);
             ticket = atomicAdd(args.ticket, 1);
         }
+    }
+
+    /* Orders in which units have two keys, heads two classes, or groups are resident together. */
+    __device__ __forceinline__ void any_order(void)
+    {
+        const ordo_run all = run();
+        const bool dealt = ordo_run_dealt(&all);
+        for (int64_t ticket = dealt ? (int64_t)blockIdx.x : atomicAdd(args.ticket, 1);
+             ticket < args.units;) {
+            const int cls = ticket >= args.first_class;
+            const ordo_unit unit = ordo_run_issue(&all, cls, ticket - (cls ? args.first_class : 0));
+            for (int c = 0; c < unit.keys; c++)
+                chain(unit.head, c ? unit.key[1] : unit.key[0]);
+            ticket = dealt ? ticket + gridDim.x : atomicAdd(args.ticket, 1);
+        }
+    }
+
+    __device__ __forceinline__ void all(void)
+    {
+        if (MODE == ORDO_DQ_ANY_ORDER)
+            any_order();
+        else
+            drawn();
         /* One for each store warp; makers of keep bits look at two. */
         for (int end = 0; end < (Z::MADE ? 2 : Z::DQ_BUFFERS); end++)
             record(-1, -1, 0, 0, 0, 0, 0, 0);
@@ -305,8 +331,7 @@ ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
         load_shared2(Z::STEP + Z::STEP_BYTES * (step % Z::STEPS), tile, turn);
         if (turn < 0)
             break;
-        const bool ordered =
-            MODE == ORDO_DQ_ORDERED || MODE == ORDO_DQ_DELAYED || MODE == ORDO_DQ_ALONE;
+        const bool ordered = MODE != ORDO_DQ_UNORDERED && MODE != ORDO_DQ_NONE;
         if (MODE == ORDO_DQ_DELAYED) {
             const uint32_t hash = (step * 2654435761u ^ (uint32_t)clock64()) * 2246822519u;
             __nanosleep(hash >> 18);
