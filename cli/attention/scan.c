@@ -31,6 +31,7 @@ typedef struct request {
     double seconds, hours;
     int64_t passes, threads;
     uint64_t seed;
+    bool first;
     cli_json_target json;
 } request;
 
@@ -65,7 +66,8 @@ static void read_sensor(cli_scan_device *d)
 static bool ends(const cli_scan_device *d)
 {
     const cli_scan_job *scan = d->scan;
-    return interrupted || cli_now() - scan->began >= scan->limit ||
+    return interrupted || (scan->first && d->different > 0) ||
+           cli_now() - scan->began >= scan->limit ||
            (scan->passes > 0 && d->launched >= scan->passes);
 }
 
@@ -115,7 +117,8 @@ static void count_pass(cli_scan_device *d, const cli_scan_batch *b)
         d->bytes += (double)b->copies * (double)b->bytes[i];
 }
 
-/* The same command with the module that records multiprocessors, if it lies beside this one. */
+/* The same command with the module that records multiprocessors, if it lies beside this one; what
+ * it says goes where this one's lines go. */
 static void again_elsewhere(const cli_scan_device *d, const cli_scan_batch *b)
 {
     char module[PATH_MAX], device[16], variable[PATH_MAX + 32], problem[512];
@@ -136,16 +139,21 @@ static void again_elsewhere(const cli_scan_device *d, const cli_scan_batch *b)
     for (size_t i = 0; environment && i < count; i++)
         if (strncmp(environ[i], "ORDO_CUDA_MODULE=", 17) != 0)
             environment[kept++] = environ[i];
-    char words[][12] = { "ordo", "scan", "--device", "--seconds", "20", "--json" };
-    char *argv[] = { words[0], words[1], words[2], device,
-                     words[3], words[4], problem,  d->scan->json ? words[5] : NULL,
+    char words[][12] = { "ordo", "scan", "--device", "--seconds", "20", "--first", "--json" };
+    char *argv[] = { words[0], words[1], words[2],
+                     device,   words[3], words[4],
+                     problem,  words[5], d->scan->json ? words[6] : NULL,
                      NULL };
     pid_t child = 0;
-    if (environment) {
+    FILE *const lines = d->scan->json ? d->scan->json : stdout;
+    posix_spawn_file_actions_t actions;
+    if (environment && posix_spawn_file_actions_init(&actions) == 0) {
         environment[kept] = variable;
-        fflush(stdout);
-        if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environment) == 0)
+        fflush(lines);
+        if (posix_spawn_file_actions_adddup2(&actions, fileno(lines), STDOUT_FILENO) == 0 &&
+            posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environment) == 0)
             (void)waitpid(child, NULL, 0);
+        posix_spawn_file_actions_destroy(&actions);
     }
     free(environment);
 }
@@ -191,7 +199,7 @@ static ordo_status collect(cli_scan_device *d, cli_scan_batch *b)
     cli_scan_difference found;
     bool differs = false;
     const ordo_status status = cli_scan_batch_collect(b, &differs, &found);
-    if (status != ORDO_OK)
+    if (status != ORDO_OK || (d->scan->first && d->different > 0)) /* it was in flight */
         return status;
     count_pass(d, b);
     if (!differs)
@@ -439,7 +447,7 @@ static void close_scan(cli_scan_job *scan)
 
 static int run_request(const request *r)
 {
-    cli_scan_job scan = { .passes = r->passes };
+    cli_scan_job scan = { .passes = r->passes, .first = r->first };
     cli_file file = { NULL };
     scan.limit = r->hours > 0 ? r->hours * 3600 : r->seconds > 0 ? r->seconds : DEFAULT_SECONDS;
     if (r->hours > 0 && r->seconds > 0)
@@ -452,7 +460,7 @@ static int run_request(const request *r)
     int status = run_scan(&scan, r);
     close_scan(&scan);
     if (r->json.on) {
-        if (status == CLI_OK || status == CLI_DIFFERENT || status == 130) {
+        if (scan.began > 0) { /* of a device that failed, too */
             const int written = cli_file_commit(&file);
             status = written == CLI_OK ? status : written;
         } else {
@@ -471,6 +479,7 @@ int cli_scan(int argc, char **argv)
         OPT_ABOVE("--seconds", "N", &r.seconds, "how long (default 60)"),
         OPT_ABOVE("--hours", "N", &r.hours, "how long, in hours"),
         OPT_INT("--passes", "N", &r.passes, 1, INT64_MAX, "end after N passes of each device"),
+        OPT_FLAG("--first", &r.first, "end at the first difference"),
         OPT_TEXT("--problem", "WORDS", &r.problem,
                  "run this problem alone: --problem=\"OPTIONS\" of `ordo run`"),
         OPT_INT("--threads", "N", &r.threads, 0, 1024,

@@ -172,6 +172,7 @@ typedef struct cli_scan_job {
     size_t count;
     double began, limit;  /* seconds */
     int64_t passes;       /* of each device; 0: no limit */
+    bool first;           /* end at the first difference */
     const char *module;   /* path of the CUDA module */
     FILE *json;           /* lines of JSON; NULL: text on standard output */
     pthread_mutex_t lock; /* of what is printed */

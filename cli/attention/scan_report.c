@@ -189,7 +189,7 @@ static bool injection(const cli_scan_device *d, injected *x)
 {
     uint64_t units = 0, flips = 0;
     x->rate = d->sensor.units_rate ? d->sensor.units_rate(&x->processor, &units, &flips) : 0;
-    if (x->rate <= 0 || d->passes == 0)
+    if (x->rate <= 0 || d->passes == 0 || units == 0)
         return false;
     const double each = (double)units / (double)(d->passes + d->again); /* units of a pass */
     x->expected = 1 / -expm1(each * log1p(-x->rate));

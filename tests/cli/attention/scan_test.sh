@@ -1,4 +1,4 @@
-# ordo scan: on this host's emulator, healthy and with a planted fault (fault_module.c); what it refuses.
+# ordo scan: on this host's emulator, healthy and with a planted fault (fault_module.c), and on a device that is none; what it refuses.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 cd "$work" || exit 1
 export ORDO_CUDA_MODULE=$work/none.so # a device of this machine is no part of this test
@@ -71,6 +71,46 @@ LINES
         >"$out" 2>"$err"
     [ $? -eq 1 ] || fail "a line of the registry: expected exit status 1"
     prints "forward unit 1, head 0, rows 64 to 127"
+
+    # The way to a device: the memory of fake_module.so is the host's, and the preloaded module has the emulator
+    # compute its passes. As a library of the driver's name, it is the driver and NVML.
+    mkdir -p fake lib
+    cp "$ORDO_BUILD/tests/api/fake_module.so" fake/libordo_cuda.so
+    for name in libcuda libnvidia-ml; do cp "$fault" lib/$name.so.1; done
+    device() { # exit status, arguments
+        ORDO_CUDA_MODULE=$work/fake/libordo_cuda.so LD_LIBRARY_PATH=$work/lib LD_PRELOAD=$fault \
+            "$ORDO" scan "$problem" "${@:2}" >"$out" 2>"$err"
+        local status=$?
+        [ $status -eq "$1" ] || fail "a device, ${*:2}: exit status $status, expected $1"
+    }
+    device 0 --device all --passes 2
+    prints "device     NVIDIA H200, number 0, 132 multiprocessors"
+    prints "state      61 to 61 C, 1755 to 1755 MHz, 412 to 412 W"
+    prints "equal      device 0: every bit of 2 passes"
+    FAULT_PROCESSOR=2 FAULT_P=1 FAULT_ROW=9 device 1 --device 0 --first
+    prints "           forward unit 2, head 0, rows 128 to 129"
+    prints "           61 C, 1755 MHz, 412 W"
+    [ "$(grep -c '^DIFFERENT  device 0, pass ' "$out")" -eq 1 ] || fail "--first: expected one difference"
+    if grep -q again "$out"; then fail "again: expected no module that knows units"; fi
+    # With a module that knows units beside it, the problem is run there, and the multiprocessor is named.
+    cp "$ORDO_BUILD/tests/cli/attention/units_module.so" fake/libordo_cuda_units.so
+    FAULT_PROCESSOR=2 FAULT_P=1 FAULT_ROW=9 device 1 --first
+    prints "again      different after 1 passes of this problem alone: forward unit 2, head 0, rows 128 to 129"
+    prints "           multiprocessor 2 computed this unit"
+    [ "$(grep -c '^DIFFERENT  device 0, pass ' "$out")" -eq 2 ] || fail "again: expected one difference of each"
+    FAULT_PROCESSOR=2 FAULT_P=1 FAULT_ROW=9 device 1 --first --json=again.jsonl
+    [ ! -s "$out" ] || fail "--json=FILE: expected nothing on standard output"
+    grep '"event": "again"' again.jsonl >last
+    [ "$("$work/json_check" multiprocessor <last)" = 2 ] || fail "--json=FILE: multiprocessor"
+    # A device that fails: what was found until then, and why.
+    FAULT_FAIL=3 device 4 --passes 4
+    prints "FAILED     device 0: "
+    FAULT_FAIL=3 device 4 --passes 4 --json=failed.jsonl
+    grep -q '"event": "end".*"healthy": false' failed.jsonl || fail "--json=FILE of a device that failed"
+    # Without NVML, state is left out.
+    rm lib/libnvidia-ml.so.1
+    device 0 --passes 1
+    if grep -q '^state' "$out" && ! ldconfig -p | grep -q libnvidia-ml; then fail "state without NVML"; fi
 fi
 
 refuses 3 "--device emulator scans this host's arithmetic" scan
