@@ -161,6 +161,12 @@ TEST(makers_refuse)
     ordo_block_mask *joined = NULL;
     CHECK_REFUSED(ordo_block_mask_join(&joined, pair, 2, 1), ORDO_ERR_SHAPE, "masks[1]");
     CHECK_REFUSED(ordo_block_mask_join(&joined, pair, 0, 1), ORDO_ERR_ARGUMENT, "sequences 0");
+    const ordo_block_mask *same[] = { mask, mask };
+    ordo_block_mask *heads = NULL; /* a mask of two heads is no part of another */
+    block_must(ordo_block_mask_join(&heads, same, 1, 2));
+    same[1] = heads;
+    CHECK_REFUSED(ordo_block_mask_join(&joined, same, 2, 1), ORDO_ERR_SHAPE, "masks[1]");
+    ordo_block_mask_destroy(heads);
     static const int32_t past[2] = { 0, 2 };
     ordo_block_mask wrong = *mask; /* one entry */
     wrong.start = (int32_t *)past;

@@ -54,8 +54,8 @@ TEST(what_backends_cannot_do_is_refused_by_name)
 /* What no CUDA pass can run is no CUDA plan. */
 TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
 {
-    REFUSE(on_h200, p->softcap = 1e6, UNSUPPORTED, "softcap 1e+06", "0 (off) or 2^-10 to 2^14");
-    REFUSE(on_h200, p->softcap = 1e-6, UNSUPPORTED, "softcap 1e-06", "0 (off) or 2^-10 to 2^14");
+    REFUSE(on_h200, p->softcap = 16385, UNSUPPORTED, "softcap 16385", "0 (off) or 2^-10 to 2^14");
+    REFUSE(on_h200, p->softcap = 9e-4, UNSUPPORTED, "softcap 0.0009", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, o->split = 2, UNSUPPORTED, "split 2", "backend cuda expects 1");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 192, 128 }), UNSUPPORTED,
            "forward_tile 192x128", "backend cuda expects 128x128");

@@ -252,6 +252,10 @@ TEST(defaults_are_filled_in)
     CHECK_INT(r.dropout.rounds, 0);
     CHECK_INT(ordo_dropout_threshold(&r), 1);
 
+    p.softcap = -0.0; /* which would print as another number */
+    CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
+    CHECK(!signbit(r.softcap));
+
     p = dropout();
     CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
     CHECK_INT(r.dropout.rounds, 7);

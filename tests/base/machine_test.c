@@ -110,6 +110,7 @@ TEST(refuses_a_bad_line_and_names_it)
         { "workers = 4 count | made up | 2026-13\n", "date \"2026-13\"" },
         { "workers = 4 count | made up | 2026-00\n", "date \"2026-00\"" },
         { "workers = 4 count | made up | 2026-02-29\n", "date \"2026-02-29\"" },
+        { "workers = 4 count | made up | 2100-02-29\n", "date \"2100-02-29\"" },
         { "workers = 4 count | made up | 2026-11-31\n", "date \"2026-11-31\"" },
         { "workers = 4 count | made up | 2026/11/15\n", "date \"2026/11/15\"" },
         { "workers = 4 count | made up | 2026-1-1\n", "date \"2026-1-1\"" },

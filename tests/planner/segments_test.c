@@ -179,6 +179,9 @@ TEST(refusals)
     refuse(packed(r), 2, 0, ORDO_ERR_UNSUPPORTED,
            "segments 2, layout packed: expected layout dense");
     refuse(packed(r), 0, 1 << 20, ORDO_ERR_UNSUPPORTED, "layout packed");
+    request blocks = r;
+    blocks.problem.blocks.entries = 4;
+    refuse(blocks, 2, 0, ORDO_ERR_UNSUPPORTED, "segments 2, block mask: expected 0 segments");
     r.options.order = ORDO_ORDER_TWIN;
     refuse(r, 2, 0, ORDO_ERR_UNSUPPORTED, "segments 2, order twin: expected ascending, descending");
     r = on_ref();

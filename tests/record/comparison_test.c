@@ -274,6 +274,30 @@ TEST(the_first_of_several_changes_counts)
     expect("gradient a.w", ORDO_CAUSE_REPEAT, "B recorded step 6 twice");
 }
 
+/* Every other step is recorded, and the weights differ from step 4 on: the first step is named,
+ * and that the steps between were not recorded. */
+TEST(gaps_between_steps)
+{
+    for (int x = 0; x < 2; x++) {
+        FILE *out = begin(x ? path_b : path_a, HEADER);
+        for (int64_t step = 0; step < 10; step += 2) {
+            said s = usual;
+            s.step = step;
+            s.w0 += x && step >= 4;
+            write_step(out, s);
+        }
+        fclose(out);
+    }
+    ordo_comparison *c = NULL;
+    const ordo_comparison_info info = compare(&c);
+    CHECK_INT(info.step, 4);
+    CHECK_INT(info.equal_steps, 2);
+    CHECK_HAS(info.hint, "they changed in the steps after 2, which were not recorded");
+    CHECK_INT(ordo_comparison_cell(c, 1, 1), ORDO_CELL_EQUAL);
+    CHECK_INT(ordo_comparison_cell(c, 1, 2), ORDO_CELL_DIFFERENT);
+    ordo_comparison_destroy(c);
+}
+
 /* A tensor that only one file has counts, whichever that is and whatever its kind. */
 TEST(a_tensor_of_one_file)
 {
@@ -375,6 +399,7 @@ int main(void)
         RUN(damaged_lines_are_counted),
         RUN(steps_recorded_again),
         RUN(the_first_of_several_changes_counts),
+        RUN(gaps_between_steps),
         RUN(a_tensor_of_one_file),
         RUN(other_tensors_and_order),
         RUN(refusals),

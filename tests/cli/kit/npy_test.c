@@ -40,6 +40,38 @@ TEST(npy_whole_cut_and_mutated)
     }
 }
 
+/* A header says everything once, in a version that is known. */
+TEST(npy_headers_that_are_refused)
+{
+    static const struct {
+        const char *text;
+        unsigned char major, minor;
+        const char *said; /* or "" */
+    } rows[] = {
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 1, 0, "" },
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 1, 1, "version 1.1" },
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 4, 0, "version 4.0" },
+        { "{'descr': '<f2', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 1, 0,
+          "twice" },
+        { "{'descr': '<f4', 'fortran_order': False}", 1, 0, "lacks 'shape'" },
+        { "{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}", 1, 0, "fortran_order True" },
+        { "{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}", 1, 0, "big-endian" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const size_t length = strlen(rows[i].text);
+        unsigned char data[128] = "\x93NUMPY";
+        char why[CLI_WHY] = "";
+        cli_array a = { .path = "x" };
+        data[6] = rows[i].major;
+        data[7] = rows[i].minor;
+        data[8] = (unsigned char)length;
+        memcpy(data + 10, rows[i].text, length);
+        CHECK(cli_npy_parse(&a, data, 10 + length, (int64_t)(10 + length + 4), why) ==
+              !*rows[i].said);
+        CHECK_HAS(why, rows[i].said);
+    }
+}
+
 TEST(npy_header_reads_back)
 {
     static const int64_t shapes[][4] = { { 1, 128, 8, 64 },
@@ -63,4 +95,5 @@ TEST(npy_header_reads_back)
         }
 }
 
-CHECK_MAIN(RUN(npy_whole_cut_and_mutated), RUN(npy_header_reads_back))
+CHECK_MAIN(RUN(npy_whole_cut_and_mutated), RUN(npy_headers_that_are_refused),
+           RUN(npy_header_reads_back))

@@ -83,16 +83,19 @@ TEST(other_arrays)
     CHECK_TEXT(other, "Q");
 }
 
-TEST(strings_decode_to_utf8)
+/* An array ends where the file does, or before. */
+TEST(offsets_past_the_end)
 {
-    static const char text[] = "\"a\\u00e9\\ud83d\\ude00\\n\\/\xc3\xa9\"";
-    char out[32];
-    ordo_json r = ordo_json_of(text, sizeof text - 1);
-    CHECK(ordo_json_string(&r, out, sizeof out) && ordo_json_done(&r));
-    CHECK(strcmp(out, "a\xc3\xa9\xf0\x9f\x98\x80\n/\xc3\xa9") == 0);
-    r = ordo_json_of(text, sizeof text - 1);
-    CHECK(ordo_json_string(&r, out, 4) && strcmp(out, "a\xc3\xa9") == 0); /* cut between letters */
+    static const char text[] = "{\"x\":{\"dtype\":\"I3\",\"shape\":[1],\"data_offsets\":[0,%d]}}";
+    char head[sizeof text], why[CLI_WHY] = "";
+    for (int end = 8; end < 10; end++) {
+        const int size = snprintf(head, sizeof head, text, end);
+        const bool good = cli_safetensors_parse(NULL, NULL, 0, NULL, NULL, 0, head, (size_t)size,
+                                                8 + size + 8, why);
+        CHECK(good == (end == 8));
+    }
+    CHECK_HAS(why, "offsets inside the data");
 }
 
 CHECK_MAIN(RUN(safetensors_whole_cut_and_mutated), RUN(metadata), RUN(other_arrays),
-           RUN(strings_decode_to_utf8))
+           RUN(offsets_past_the_end))
