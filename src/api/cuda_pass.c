@@ -176,7 +176,7 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
 /* ---- workspace ---- */
 
 /* The next `bytes` of a workspace at *at; the address at hand if there are none. */
-static void *cut(char **at, uint64_t bytes)
+static void *carve(char **at, uint64_t bytes)
 {
     void *piece = *at;
     *at = bytes > 0 ? *at + bytes : *at; /* a workspace of 0 bytes may be NULL */
@@ -194,17 +194,17 @@ static void take_forward_workspace(const ordo_plan *plan, char *at, ordo_cuda_pa
 {
     ordo_forward_parts parts;
     (void)ordo_plan_forward_parts(plan, 0, &parts); /* fits: as made */
-    pass->ticket = cut(&at, parts.ticket);
-    void *const entries = cut(&at, parts.table);
+    pass->ticket = carve(&at, parts.ticket);
+    void *const entries = carve(&at, parts.table);
     pass->table = pass->layout != ORDO_DENSE ? entries : NULL;
-    pass->blocks.words = cut(&at, parts.words);
-    pass->blocks.spans = cut(&at, parts.spans);
+    pass->blocks.words = carve(&at, parts.words);
+    pass->blocks.spans = carve(&at, parts.spans);
     if (!ordo_plan_by_phases(plan, ORDO_FORWARD))
         return;
-    pass->delta = cut(&at, parts.weight);
+    pass->delta = carve(&at, parts.weight);
     pass->phase = phase_of(&parts.panels);
-    pass->phase.p = cut(&at, parts.p);
-    pass->phase.shrink = cut(&at, parts.shrink);
+    pass->phase.p = carve(&at, parts.p);
+    pass->phase.shrink = carve(&at, parts.shrink);
 }
 
 static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
@@ -220,17 +220,17 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     }
     (void)ordo_plan_query_tiles(plan, &tiles); /* fits: as made */
     (void)ordo_plan_backward_parts(plan, tiles, &parts);
-    pass->dq_sum = cut(&at, parts.dq);
-    pass->delta = cut(&at, parts.delta);
-    pass->turns = cut(&at, parts.turns);
-    pass->ticket = cut(&at, parts.ticket);
-    pass->lse2 = cut(&at, parts.lse2);
-    void *const entries = cut(&at, parts.table);
+    pass->dq_sum = carve(&at, parts.dq);
+    pass->delta = carve(&at, parts.delta);
+    pass->turns = carve(&at, parts.turns);
+    pass->ticket = carve(&at, parts.ticket);
+    pass->lse2 = carve(&at, parts.lse2);
+    void *const entries = carve(&at, parts.table);
     pass->table = table ? entries : NULL;
-    pass->carry.dk_broken = cut(&at, parts.broken);
+    pass->carry.dk_broken = carve(&at, parts.broken);
     pass->carry.dv_broken = pass->carry.dk_broken + parts.broken / 2;
-    pass->blocks.words = cut(&at, parts.words);
-    pass->blocks.columns = cut(&at, parts.columns);
+    pass->blocks.words = carve(&at, parts.words);
+    pass->blocks.columns = carve(&at, parts.columns);
     pass->dsink = call->dsink;
     pass->dsink_parts = call->dsink_parts;
     if (call->dsink && !call->dsink_parts) /* one per query tile, and a sequence has one at least */
@@ -238,10 +238,10 @@ static void take_workspace(const ordo_plan *plan, ordo_pass which, const ordo_ca
     if (!ordo_plan_by_phases(plan, ORDO_BACKWARD))
         return;
     pass->phase = phase_of(&parts.panels);
-    pass->phase.p = plan->backward_form == ORDO_FORM_CHAIN ? NULL : cut(&at, parts.p);
-    pass->phase.ds = cut(&at, parts.ds);
-    pass->phase.dk = cut(&at, parts.dk);
-    pass->phase.dv = cut(&at, parts.dv);
+    pass->phase.p = plan->backward_form == ORDO_FORM_CHAIN ? NULL : carve(&at, parts.p);
+    pass->phase.ds = carve(&at, parts.ds);
+    pass->phase.dk = carve(&at, parts.dk);
+    pass->phase.dv = carve(&at, parts.dv);
     pass->phase.score_bytes = (int64_t)parts.ds;
     pass->phase.all_bytes = (int64_t)(parts.ds + parts.dk + parts.dv);
 }

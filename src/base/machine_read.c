@@ -28,7 +28,7 @@ typedef struct reader {
     bool has_family;
 } reader;
 
-/* How a span goes into a message: cut where it would drown the rest. */
+/* How a span goes into a message: shortened where it would drown the rest. */
 #define SHOW(s) (int)((s).length < 60 ? (s).length : 60), (s).at
 
 __attribute__((format(printf, 2, 3))) static ordo_status bad(const reader *r, const char *format,
@@ -56,9 +56,9 @@ static span trim(span s)
     return s;
 }
 
-/* Cut `rest` at the first `separator`: the part before it, trimmed. False, and all of it, if
+/* Divide `rest` at the first `separator`: the part before it, trimmed. False, and all of it, if
  * there is none. */
-static bool cut(span *rest, char separator, span *part)
+static bool take_part(span *rest, char separator, span *part)
 {
     const char *at = rest->length > 0 ? memchr(rest->at, separator, rest->length) : NULL;
     if (at == NULL) {
@@ -208,11 +208,12 @@ static ordo_status read_number(reader *r, size_t index, span rest)
 
     if (entry->source != NULL)
         return bad(r, "%s is given twice", key);
-    const bool has_source = cut(&rest, '|', &field), has_date = cut(&rest, '|', &source);
+    const bool has_source = take_part(&rest, '|', &field),
+               has_date = take_part(&rest, '|', &source);
     ORDO_TRY(read_value(r, rule, field, &entry->value));
     if (!has_source || source.length == 0)
         return bad(r, "%s has no source, expected \"value unit | source | date\"", key);
-    if (cut(&rest, '|', &date))
+    if (take_part(&rest, '|', &date))
         return bad(r, "%s has more than two '|'", key);
     if (!has_date || date.length == 0)
         return bad(r, "%s has no date, expected \"value unit | source | date\"", key);
@@ -247,7 +248,7 @@ static ordo_status read_line(reader *r, span line)
     span rest = trim(line), key;
     if (rest.length == 0 || rest.at[0] == '#')
         return ORDO_OK;
-    if (!cut(&rest, '=', &key) || key.length == 0)
+    if (!take_part(&rest, '=', &key) || key.length == 0)
         return bad(r, "expected \"key = value unit | source | date\"");
     if (is(key, "name"))
         return read_name(r, trim(rest));

@@ -174,7 +174,7 @@ static inline bool all_see(const ordo_scores *z, int r, int c)
 }
 
 /* Lanes of x whose rows r .. r+15 see column c, `other` elsewhere. Limits far outside a tile are
- * cut to what a float holds exactly. */
+ * clamped to what a float holds exactly. */
 static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
 {
     enum { FAR = 1 << 22 };

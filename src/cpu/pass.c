@@ -173,7 +173,7 @@ int64_t ordo_cpu_find(const ordo_cpu_pass *pass, int64_t ticket,
 /* ---- tiles ---- */
 
 /* scale / softcap as a float that is neither zero nor infinite, since a score may be either. Where
- * it is cut, logits are as good as linear or constant. */
+ * it is clamped, logits are as good as linear or constant. */
 static float to_cap(const ordo_problem *p)
 {
     if (p->softcap == 0)

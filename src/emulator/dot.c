@@ -38,13 +38,13 @@ static number decode(uint32_t bits, int exponent_bits, int fraction_bits)
 }
 
 /* x 2^-down toward zero. */
-static int64_t cut(int64_t x, int down)
+static int64_t truncated(int64_t x, int down)
 {
     const int64_t size = (x < 0 ? -x : x) >> (down > 62 ? 62 : down);
     return x < 0 ? -size : size;
 }
 
-/* sum 2^unit as an f32, cut off toward zero. */
+/* sum 2^unit as an f32, truncated. */
 static uint32_t pack(int64_t sum, int unit)
 {
     uint64_t size = sum < 0 ? (uint64_t)-sum : (uint64_t)sum;
@@ -99,10 +99,11 @@ static uint32_t sum_of(const ordo_emulator_arithmetic *arithmetic, int fraction_
     for (int k = 0; k < arithmetic->terms; k++) {
         const int64_t product = a[k].significand * b[k].significand;
         if (product)
-            sum += cut(product * (INT64_C(1) << up), align - a[k].exponent - b[k].exponent);
+            sum += truncated(product * (INT64_C(1) << up), align - a[k].exponent - b[k].exponent);
     }
     if (c.significand)
-        sum += cut(c.significand * (INT64_C(1) << (arithmetic->fraction - 23)), align - c.exponent);
+        sum += truncated(c.significand * (INT64_C(1) << (arithmetic->fraction - 23)),
+                         align - c.exponent);
     return pack(sum, align - arithmetic->fraction);
 }
 

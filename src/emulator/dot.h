@@ -7,8 +7,8 @@
  *
  *   E = max(-133, e_c if c is not 0, e_a + e_b of every product that is not 0)
  *
- * and cut off toward zero at 2^(E - fraction); a product is not normalised before. The cut terms
- * are added exactly, and the sum is cut off toward zero to an f32. Zeros count nothing, whatever
+ * and truncated at 2^(E - fraction); a product is not normalised before. The truncated terms
+ * are added exactly, and the sum is truncated to an f32. Zeros count nothing, whatever
  * the other factor is. A sum that underflows or vanishes is +0. Products beyond the range of f32
  * may cancel. NaN, inf * 0 and inf - inf give 0x7fffffff.
  *

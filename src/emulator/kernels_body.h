@@ -6,7 +6,7 @@
  *   narrow       two vi as one vs, lanes in order; values fit
  *   to_integer   vf to vi, toward zero; any vi where that does not fit
  *   magnitude    |vi|; INT32_MIN stays
- *   to_float     a vi, given its magnitude and itself, as a vf, cut off toward zero
+ *   to_float     a vi, given its magnitude and itself, as a vf, truncated
  *   settled      a vu as it is, hidden from the optimizer, which would add in another order and
  *                need more registers than there are
  *   any          whether a lane of a vi is not 0

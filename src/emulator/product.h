@@ -4,9 +4,9 @@
  * ordo_emulator_dot() with the arithmetic of Hopper. The fast path computes 32 outputs at once:
  *
  *   E      additions and maxima of exponents in int16; a zero has an exponent far below all
- *   t_k    (a_k b_k) 2^(25 - E): two products that are exact in f32; the conversion to int32 cuts
- *          off toward zero
- *   d      the sum of int32 as an f32, cut off toward zero, times 2^(E - 25), which is exact
+ *   t_k    (a_k b_k) 2^(25 - E): two products that are exact in f32; the conversion to int32
+ *          truncates
+ *   d      the sum of int32 as an f32, truncated, times 2^(E - 25), which is exact
  *
  * Outputs for which that does not hold (E outside -100 .. 120, a sum near 2^31, operands that are
  * not finite) are computed by ordo_emulator_dot(). All targets give the same bits. */

@@ -40,8 +40,8 @@ static int64_t interpolate(const coefficients *rom, int bias, uint32_t fraction,
     return (int64_t)c->c0 * 4096 + bias + (int64_t)c->c1 * x + c->c2 * upper_square(x, bits);
 }
 
-/* |x| in fixed point with 23 bits after the point, cut off; of a negative x that is not whole, the
- * bits are inverted, which is 2^-23 too small. */
+/* |x| in fixed point with 23 bits after the point, truncated; of a negative x that is not whole,
+ * the bits are inverted, which is 2^-23 too small. */
 float ordo_emulator_ex2(float x)
 {
     const uint32_t bits = ordo_f32_bits(x);
