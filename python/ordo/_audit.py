@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from . import _pieces
 from ._convert import integer
 from ._library import Error
 
@@ -35,6 +38,7 @@ class AuditDifference:
     found_bits: int  # 16 of a tensor, 32 of lse and dsink
     expected_bits: int
     elements: int  # of the unit that differ
+    damaged: tuple[str, ...]  # tensors of the file that are not what the recorder hashed
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Audit:
         return (
             f"DIFFERENT: {self.different} of {units}; the first is in {x.file}, {x.unit}: {place}: "
             f"found {x.found_bits:#x}, expected {x.expected_bits:#x}"
+            + (f"; the file has changed since it was recorded: {', '.join(x.damaged)}" if x.damaged else "")
         )
 
 
@@ -142,9 +147,28 @@ def _read(found: dict[str, Any], file: str) -> Audit:
         checked=sum(x["checked"] for x in passes),
         different=found["different"],
         unknown=found["unknown"],
-        first=AuditDifference(file=file, **found["first"]) if found["first"] else None,
+        first=_difference(found["first"], file) if found["first"] else None,
         seconds=found["seconds"],
     )
+
+
+def _difference(found: dict[str, Any], file: str) -> AuditDifference:
+    return AuditDifference(file=file, damaged=tuple(_damaged(file)), **found)
+
+
+def _damaged(file: str) -> list[str]:
+    """Names of the tensors whose bytes do not have the digests that the file states."""
+    if not file.endswith(".safetensors"):
+        return []
+    data = Path(file).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    texts = header.get("__metadata__", {}).get("ordo.digests", "").split()
+    pairs = [text.partition("=") for text in texts]
+    stated = {name: digest for name, _, digest in pairs if name in header}
+    spans = [[start + x for x in header[name]["data_offsets"]] for name in stated]
+    made = _pieces.of_arrays([np.frombuffer(data[a:b], np.uint8) for a, b in spans])
+    return [name for name, x in zip(stated, made.tolist()) if stated[name] != f"{x:016x}"]
 
 
 def _command() -> str:

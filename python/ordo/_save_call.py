@@ -51,6 +51,25 @@ def save_call(
     this part, which has the bits of the whole. Error "unsupported" if the plan has a block mask, or
     is of another backend than cuda and emulator.
     """
+    given = dict(seed=seed, offset=offset, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens)
+    save(path, plan, tensors, {}, key_head, **given)
+
+
+def save(
+    path: Any,
+    plan: Plan,
+    tensors: Mapping[str, Any],
+    digests: Mapping[str, str],
+    key_head: int | None = None,
+    *,
+    seed: Any = 0,
+    offset: Any = 0,
+    cu_q: Any = None,
+    cu_kv: Any = None,
+    q_lens: Any = None,
+    kv_lens: Any = None,
+) -> None:
+    """save_call(), with digests of the tensors as they were where they were computed."""
     _check(plan, tensors, key_head)
     p = plan.problem
     made = {name: _array(name, x, plan) for name, x in tensors.items()}
@@ -68,7 +87,10 @@ def save_call(
     if key_head is not None:
         line = part_line(plan, key_head)
         made = {name: part_of(name, x, plan, key_head) for name, x in made.items()}
-    _write(path, made, _TYPES[p.dtype], {"ordo.plan": line, "ordo.inputs": " ".join(words)})
+    texts = {"ordo.plan": line, "ordo.inputs": " ".join(words)}
+    if digests:
+        texts["ordo.digests"] = " ".join(f"{name}={x}" for name, x in digests.items())
+    _write(path, made, _TYPES[p.dtype], texts)
 
 
 def _check(plan: Plan, tensors: Mapping[str, Any], key_head: int | None) -> None:

@@ -49,7 +49,7 @@ def test_the_first_difference(record, tmp_path):
     assert x.unit == "backward unit 5, sequence 0, key head 0, keys 128 to 129"
     assert (x.tensor, x.sequence, x.row, x.head, x.column) == ("dv", 0, 129, 0, 63)
     assert x.found_bits ^ x.expected_bits == 1 and x.elements == 1
-    assert x.found != x.expected and x.file == str(bad)
+    assert x.found != x.expected and x.file == str(bad) and x.damaged == ()
     assert "dv, sequence 0, row 129, head 0, column 63: found 0x" in str(found)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._plan import Plan
-from .._save_call import part_line, part_of, save_call
+from .._save_call import part_line, part_of, save
 from ..torch import _front as f
 from ..torch._inputs import Lists, Rules, empty
 from ..torch._node import rows_first
@@ -52,7 +52,8 @@ class Call:
     def write(self, path: str, entry: dict[str, Any]) -> None:
         seed, offset = entry.get("seed", (0, 0))
         lengths = {name: entry[name] for name in self.lengths}
-        save_call(path, self.plan, self._host, seed=seed, offset=offset, **lengths)
+        digests = entry["digests"]
+        save(path, self.plan, self._host, digests, seed=seed, offset=offset, **lengths)
 
 
 class Calls:
@@ -86,8 +87,8 @@ class Calls:
     def _saw(
         self, tensors: dict[str, Tensor | None], flags: int, more: Any, lists: Lists, rules: Rules
     ) -> None:
-        if not self._due:
-            return
+        if not self._due or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return  # of a graph, whose tensors are those of its last replay
         rows = {name: _rows(flags, name, x) for name, x in tensors.items() if x is not None}
         q, k, v = rows["q"], rows["k"], rows["v"]
         if empty(q, k, lists):

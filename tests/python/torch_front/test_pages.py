@@ -44,6 +44,7 @@ def test_the_audit_finds_the_damaged_bit(root):
     file = done.stdout.splitlines()[2]
     assert f"/{file}, backward unit " in done.stdout
     assert "dv, sequence 1, row 196, head 0, column 27: found 0x" in done.stdout
+    assert "; the file has changed since it was recorded: dv\n" in done.stdout
 
 
 def test_the_generated_page_is_up_to_date(root):

@@ -68,13 +68,37 @@ def test_a_run_is_saved_and_audited(tmp_path, command):
         data = files[call["file"]]
         start = 8 + int.from_bytes(data[:8], "little")
         header = json.loads(data[8:start])
-        assert header.pop("__metadata__")["ordo.inputs"].startswith("seed={} offset={}".format(*call["seed"]))
+        texts = header.pop("__metadata__")
+        assert texts["ordo.inputs"] == "seed={} offset={}".format(*call["seed"])
+        assert texts["ordo.digests"] == " ".join("=".join(pair) for pair in call["digests"].items())
         assert call["calls"] == 3 and 0 <= call["call"] < 3 and 0 <= call["key_head"] < 2
         assert list(header) == list(call["digests"])
         for name, digest in call["digests"].items():
             begin, end = header[name]["data_offsets"]
             tensor = torch.frombuffer(bytearray(data[start + begin : start + end]), dtype=torch.uint8)
             assert digest == f"{_pieces.of_arrays([tensor.numpy()])[0]:016x}", name
+
+
+def test_a_wrong_result_is_no_damaged_file(tmp_path, command, monkeypatch):
+    """A bit that was wrong on the device has its digest; one that changed later has not."""
+    from ordo.run import _calls
+
+    whole = _calls.Calls._saw
+
+    def wrong(self, tensors, *more):
+        tensors["dk"].view(torch.int16)[1, 40, 0, 3] ^= 1
+        tensors["dk"].view(torch.int16)[1, 40, 1, 3] ^= 1
+        whole(self, tensors, *more)
+
+    monkeypatch.setattr(_calls.Calls, "_saw", wrong)
+    files = train(tmp_path, steps=1)
+    first = ordo.audit(tmp_path / "calls").first
+    assert (first.tensor, first.sequence, first.row, first.column, first.damaged) == ("dk", 1, 40, 3, ())
+    file = tmp_path / "calls" / next(iter(files))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert ordo.audit(tmp_path / "calls").first.damaged == ("dv",)
 
 
 def test_what_is_drawn_is_a_function_of_seed_and_step(tmp_path):
