@@ -1,4 +1,5 @@
 /* plan.c: make, read, print and inspect plans. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "api/dropout.h"
 #include "api/plan_text.h"
 #include "api/problem.h"
+#include "base/cores.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
@@ -22,6 +24,41 @@ static ordo_status missing(const char *name)
     return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
 }
 
+static ordo_status choose_for(const char *name, ordo_plan *plan, const ordo_plan_options *options)
+{
+    ordo_machine *machine;
+    ORDO_TRY(ordo_machine_create(&machine, name));
+    const ordo_status status = ordo_plan_choose(plan, machine, options);
+    ordo_machine_destroy(machine);
+    return status;
+}
+
+/* The host is probed again only when the process may use another number of cores: a probe reads
+ * dozens of files. A caller that finds another at work, which after a fork may never end, probes
+ * for itself. */
+static ordo_status choose_for_host(ordo_plan *plan, const ordo_plan_options *options)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static ordo_machine *host;
+    static int cores;
+    if (pthread_mutex_trylock(&lock) != 0)
+        return choose_for("host", plan, options);
+    const int now = ordo_cores("", NULL);
+    ordo_status status = ORDO_OK;
+    if (!host || now != cores) {
+        ordo_machine_destroy(host);
+        host = NULL;
+        cores = now;
+        status = ordo_machine_create(&host, "host");
+    }
+    if (status == ORDO_OK)
+        status = ordo_plan_choose(plan, host, options);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Check the arguments and choose. Without a machine the emulator plans for the one that it was
+ * compared with, other backends for the host. */
 static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo_machine *machine,
                         const ordo_plan_options *options)
 {
@@ -43,12 +80,8 @@ static ordo_status make(ordo_plan *plan, const ordo_problem *problem, const ordo
     plan->threshold = ordo_dropout_threshold(&plan->problem);
     if (machine || known.backend == ORDO_BACKEND_REF)
         return ordo_plan_choose(plan, machine, &known);
-    ordo_machine *host;
-    /* The emulator plans for the machine that it was compared with. */
-    ORDO_TRY(ordo_machine_create(&host, known.backend == ORDO_BACKEND_EMULATOR ? "h200" : "host"));
-    const ordo_status status = ordo_plan_choose(plan, host, &known);
-    ordo_machine_destroy(host);
-    return status;
+    return known.backend == ORDO_BACKEND_EMULATOR ? choose_for("h200", plan, &known)
+                                                  : choose_for_host(plan, &known);
 }
 
 static ordo_status read_back(ordo_plan *plan, const char *text)
