@@ -1,4 +1,4 @@
-"""A training step of attention, twice: the same bits. Run: see docs/guide/python.md."""
+"""A training step of attention, twice: the same bits. Run: see docs/guide/torch.md."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """The PyTorch front on a CUDA device, in one script: no pytest, no network.
 
-PYTHONPATH=python python3 tests/python/torch_front/on_cuda.py [--device cuda] [--steps 5] [NAME...]
+PYTHONPATH=python python3 tests/python/torch_front/on_cuda.py [--device cuda] [--steps 5] [--draws 0] [NAME...]
 
 Prints one line per check: "ok", "refused" with the library's words (a feature the CUDA backend does
 not have), or "FAIL". Exit status 1 if any failed. The checks are the situations of the drawn table
@@ -59,7 +59,7 @@ if needs_cublas_variable():  # which slows every product down where it is not ne
 
 attention = ordo.torch.attention
 CHECKS = {}
-STEPS = 5
+STEPS, DRAWS, SEED = 5, 0, 1
 DROPPED = dict(dropout_p=0.17, seed=(5, 6))
 
 
@@ -142,7 +142,7 @@ def drawn(situation):
         if situation in situations.CUDA and not cuda():
             return "needs a GPU"
         dear = situation in (*situations.DEAR, "reduce-overhead")
-        found = situations.table(situation, 3 if dear else 10, 1, pairs=cuda() and situation == "eager")
+        found = situations.table(situation, DRAWS or (3 if dear else 10), SEED, pairs=cuda() and situation == "eager")
         expect(not found.wrong, f"{len(found.wrong)} of {found.count} calls: " + " | ".join(found.wrong[:6]))
         return f"{found.count} drawn calls, {found.refused} of them refused by name"
 
@@ -821,13 +821,15 @@ def one(name):
 
 def main():
     """Run the checks that the command line names, or all; the exit status."""
-    global STEPS
+    global STEPS, DRAWS, SEED
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options.add_argument("--steps", type=int, default=STEPS)
+    options.add_argument("--draws", type=int, default=0, help="calls of each situation; 0: 3 or 10")
+    options.add_argument("--seed", type=int, default=SEED, help="of the drawn calls")
     options.add_argument("names", nargs="*", metavar="NAME")
     given = options.parse_args()
-    cases.DEVICE, STEPS = given.device, given.steps
+    cases.DEVICE, STEPS, DRAWS, SEED = given.device, given.steps, given.draws, given.seed
     if cuda() and not torch.cuda.is_available():
         print("skip: PyTorch sees no CUDA device")
         return 0

@@ -151,7 +151,7 @@ def _bits(x: Tensor) -> Tensor:
 def far(found: Results, right: Results) -> list[str]:
     """The results of a GPU that are not those of NumPy's front but for roundings, in words.
 
-    Only what another rule or another place would be: test_signatures.py has bounds that are derived."""
+    Only what another rule or another place would be: tests/cuda has bounds that are derived."""
     said = []
     for name, x, y in zip(Results._fields, found, right):
         if x is None or y is None:

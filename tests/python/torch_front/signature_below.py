@@ -7,7 +7,6 @@ programs with an autograd function of their own import.
 from __future__ import annotations
 
 import torch
-from ordo.compat import flash_attn_3
 from ordo.compat.flash_attn import flash_attn_interface as flash_attn_2
 
 
@@ -67,33 +66,3 @@ def varlen_2(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dr
 
     found = Below.apply(q, k, v, forward, backward)
     return found if return_attn_probs else found[0]
-
-
-def either_3(q, k, v, lists, softmax_scale, causal, window_size, softcap, all_of):
-    left, right = sides(window_size)
-    rules = dict(softmax_scale=softmax_scale, window_size_left=left, window_size_right=right,
-                 softcap=softcap, **lists)  # fmt: skip
-
-    def forward(q, k, v):
-        return flash_attn_3._flash_attn_forward(q, k, v, causal=causal, **rules)
-
-    def backward(dout, q, k, v, out, lse, dq, dk, dv, rng):
-        flash_attn_3._flash_attn_backward(
-            dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv, is_causal=causal, **rules
-        )
-
-    found = Below.apply(q, k, v, forward, backward)
-    return found[:2] if all_of else found[0]
-
-
-def dense_3(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-            deterministic=False, return_attn_probs=False):  # fmt: skip
-    return either_3(q, k, v, {}, softmax_scale, causal, window_size, softcap, return_attn_probs)
-
-
-def varlen_3(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
-             causal=False, window_size=(-1, -1), softcap=0.0, deterministic=False,
-             return_attn_probs=False):  # fmt: skip
-    lists = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
-                 max_seqlen_k=max_seqlen_k)  # fmt: skip
-    return either_3(q, k, v, lists, softmax_scale, causal, window_size, softcap, return_attn_probs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math64
 import ordo
 import ordo.torch
 import pytest
@@ -10,9 +9,7 @@ import torch
 from math64 import close, same
 from ordo.torch._attention import call, run_inputs
 from ordo.torch._call import Arguments
-from ordo.torch._mask import keep_mask
 from ordo.torch._plans import plan_of
-from torch.autograd import forward_ad
 
 SHAPES = {
     "square": (2, 33, 33, 4, 4, 16, 16),
@@ -46,18 +43,6 @@ RULES = {
     "scale": dict(scale=0.3, causal=True),
     "softcap": dict(softcap=3.0),
 }
-
-
-@pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_values_and_gradients(shape, rules):
-    inputs, dout = tensors(SHAPES[shape])
-    o, lse = ordo.torch.attention(*inputs, **RULES[rules])
-    expected, expected_lse = math64.attention(*inputs, **RULES[rules])
-    close(o, expected, torch.float32)
-    close(lse, expected_lse, torch.float32)
-    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
-        close(got, wanted.double(), torch.float32)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -133,121 +118,6 @@ def test_plans_are_kept_but_not_for_ever():
     assert ordo.torch.attention(q, q, q, scale=1.0)[1].item() == 4.0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_types(dtype):
-    inputs, dout = tensors(SHAPES["grouped"], dtype)
-    o, _ = ordo.torch.attention(*inputs, causal=True)
-    wide = [x.detach().double().requires_grad_() for x in inputs]
-    expected, _ = math64.attention(*wide, causal=True)
-    assert o.dtype == dtype
-    close(o, expected, dtype)
-    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, wide, dout.double())):
-        assert got.dtype == dtype
-        close(got, wanted, dtype)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.17, 0.5])
-@pytest.mark.parametrize("keying", ["ordo", "fa2"])
-def test_dropout_has_the_keep_bits_of_the_seed(p, keying):
-    inputs, dout = tensors(SHAPES["grouped"])
-    o, _, seen = run_inputs(*inputs, Arguments(causal=True, dropout_p=p, seed=(3, 9), keying=keying))
-    keep = keep_mask(*seen)
-    problem = ordo.Problem(
-        batch=2, heads=6, kv_heads=2, q_len=40, kv_len=70, head_dim=24,
-        dropout=ordo.Dropout(p=p, keying=keying),
-    )  # fmt: skip
-    info = ordo.dropout.query(problem)
-    assert abs(1 - keep.double().mean().item() - p) < 0.03
-    expected, _ = math64.attention(*inputs, causal=True, keep=keep, kept_scale=info.scale)
-    close(o, expected, torch.float32)
-    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
-        close(got, wanted.double(), torch.float32)
-
-
-@pytest.mark.parametrize("p", [0.001, 0.003, 0.999])
-def test_enough_bits_for_any_p(p):
-    inputs, dout = tensors(SHAPES["grouped"])
-    o, _, seen = run_inputs(*inputs, Arguments(dropout_p=p, seed=(3, 9)))
-    used = plan_of(*seen).info.dropout_p_used
-    assert abs(used - p) <= 2**-17
-    keep = keep_mask(*seen)
-    rare = (~keep if p < 0.5 else keep).double().mean().item()
-    assert abs(rare / min(p, 1 - p) - 1) < 0.5
-    expected, _ = math64.attention(*inputs, keep=keep, kept_scale=1 / (1 - used))
-    close(o, expected, torch.float32)
-    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
-        close(got, wanted.double(), torch.float32)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_alibi(batched):
-    inputs, dout = tensors(SHAPES["grouped"])
-    slopes = torch.rand(2, 6) if batched else torch.rand(6)
-    o, _ = ordo.torch.attention(*inputs, causal=True, slopes=slopes)
-    expected, _ = math64.attention(*inputs, causal=True, slopes=slopes)
-    close(o, expected, torch.float32)
-    for got, wanted in zip(gradients(o, inputs, dout), gradients(expected, inputs, dout.double())):
-        close(got, wanted.double(), torch.float32)
-
-
-def test_the_gradient_of_lse():
-    inputs, dout = tensors(SHAPES["grouped"])
-    for both in (True, False):
-        o, lse = ordo.torch.attention(*inputs, causal=True)
-        expected, expected_lse = math64.attention(*inputs, causal=True)
-        loss = lse.square().sum() + (o * dout).sum() * both
-        wanted = expected_lse.square().sum() + (expected * dout).sum() * both
-        unused = dict(allow_unused=True, materialize_grads=True)
-        for got, other in zip(
-            torch.autograd.grad(loss, inputs, **unused),
-            torch.autograd.grad(wanted, inputs, **unused),
-        ):
-            close(got, other.double(), torch.float32)
-
-
-def test_packed_sequences_have_the_bits_they_have_alone():
-    lengths = [5, 0, 40, 17]
-    ends = torch.tensor([0, 5, 5, 45, 62], dtype=torch.int32)
-    inputs, dout = tensors((1, 62, 62, 4, 2, 16, 16))
-    inputs = [x.detach()[0].requires_grad_() for x in inputs]
-    rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
-    o, lse = ordo.torch.attention(*inputs, cu_q=ends, **rules)
-    grads = gradients(o, inputs, dout[0])
-    for b, length in enumerate(lengths):
-        if length == 0:
-            continue
-        rows = slice(int(ends[b]), int(ends[b + 1]))
-        alone = [x.detach()[None, rows].requires_grad_() for x in inputs]
-        ids = torch.tensor([b])
-        one, one_lse = ordo.torch.attention(*alone, sequence_ids=ids, **rules)
-        assert same(one[0], o[rows]) and same(one_lse[0], lse[:, rows])
-        for whole, part in zip(grads, gradients(one, alone, dout[:, rows])):
-            assert same(whole[rows], part[0])
-
-
-def test_padded_sequences_have_the_bits_of_packed_ones():
-    lengths = torch.tensor([9, 33], dtype=torch.int32)
-    inputs, _ = tensors(SHAPES["square"])
-    o, _ = ordo.torch.attention(*inputs, q_lens=lengths, kv_lens=lengths, causal=True)
-    rows = torch.cat([x[: int(n)] for x, n in zip(o, lengths)])
-    flat = [torch.cat([y[: int(n)] for y, n in zip(x, lengths)]) for x in inputs]
-    ends = torch.tensor([0, 9, 42], dtype=torch.int32)
-    packed, _ = ordo.torch.attention(*flat, cu_q=ends, causal=True)
-    assert same(rows, packed)
-
-
-def test_ranks_that_hold_some_heads_draw_their_part_of_the_same_keep_bits():
-    inputs, _ = tensors(SHAPES["grouped"])
-    rules = dict(dropout_p=0.2, seed=7)
-    whole, _ = ordo.torch.attention(*inputs, **rules)
-    for rank in range(2):
-        q = inputs[0][:, :, 3 * rank : 3 * rank + 3]
-        k, v = (x[:, :, rank : rank + 1] for x in inputs[1:])
-        shard = ordo.Shard(head0=3 * rank, heads_total=6)
-        part, _ = ordo.torch.attention(q, k, v, shard=shard, **rules)
-        assert same(part, whole[:, :, 3 * rank : 3 * rank + 3])
-
-
 def test_bits_do_not_depend_on_threads_or_runs():
     inputs, dout = tensors((2, 129, 129, 4, 2, 32, 32))
     results = []
@@ -257,67 +127,6 @@ def test_bits_do_not_depend_on_threads_or_runs():
         results.append([o, lse, *gradients(o, inputs, dout)])
     for other in results[1:]:
         assert all(same(x, y) for x, y in zip(results[0], other))
-
-
-def test_strides_change_no_bit():
-    inputs, dout = tensors(SHAPES["square"])
-    o, _ = ordo.torch.attention(*inputs, causal=True)
-    grads = gradients(o, inputs, dout)
-    for change in (
-        lambda x: x.detach().transpose(1, 2).contiguous().transpose(1, 2),  # head before row
-        lambda x: x.detach().transpose(2, 3).contiguous().transpose(2, 3),  # last axis strided
-        lambda x: torch.cat([x.detach(), x.detach()], -1)[..., : x.shape[-1]],  # with gaps
-    ):
-        views = [change(x).requires_grad_() for x in inputs]
-        assert not views[0].is_contiguous()
-        strided, _ = ordo.torch.attention(*views, causal=True)
-        assert same(o, strided)
-        assert all(same(x, y) for x, y in zip(grads, gradients(strided, views, change(dout))))
-
-
-def test_saved_tensors_may_come_back_in_another_layout():
-    inputs, dout = tensors(SHAPES["square"])
-    views = [x.detach().transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
-    views = [x.requires_grad_() for x in views]
-    plain = gradients(ordo.torch.attention(*views, causal=True)[0], views, dout)
-    stored = torch.autograd.graph.saved_tensors_hooks(
-        lambda x: x.detach().clone(memory_format=torch.contiguous_format), lambda x: x
-    )
-    with stored:
-        o, _ = ordo.torch.attention(*views, causal=True)
-    assert all(same(x, y) for x, y in zip(plain, gradients(o, views, dout)))
-
-
-def test_a_broadcast_gradient():
-    inputs, _ = tensors(SHAPES["square"])
-    o, _ = ordo.torch.attention(*inputs)
-    one = gradients(o, inputs, torch.ones_like(o))
-    o, _ = ordo.torch.attention(*inputs)
-    assert all(same(x, y) for x, y in zip(one, torch.autograd.grad(o.sum(), inputs)))
-
-
-def test_numpy_gives_the_same_bits():
-    inputs, dout = tensors(SHAPES["grouped"])
-    o, lse = ordo.torch.attention(*inputs, causal=True, dropout_p=0.1, seed=(5, 6))
-    dq, dk, dv = gradients(o, inputs, dout)
-    q, k, v = (x.detach().numpy() for x in inputs)
-    problem = ordo.Problem(
-        batch=2, heads=6, kv_heads=2, q_len=40, kv_len=70, head_dim=24, mask="causal", dropout=0.1
-    )
-    plan = ordo.Plan(problem)
-    no, nlse = ordo.forward(plan, q, k, v, seed=5, offset=6)
-    grads = ordo.backward(plan, q, k, v, no, nlse, dout.numpy(), seed=5, offset=6)
-    for tensor, array in zip((o, lse, dq, dk, dv), (no, nlse, *grads)):
-        assert ordo.digest(tensor) == ordo.digest(array)
-
-
-def test_no_gradient_no_graph():
-    inputs, _ = tensors(SHAPES["square"])
-    with torch.no_grad():
-        o, lse = ordo.torch.attention(*inputs)
-    assert not o.requires_grad and not lse.requires_grad
-    with torch.inference_mode():
-        assert same(ordo.torch.attention(*inputs)[0], o)
 
 
 def test_only_some_inputs_need_gradients():
@@ -357,26 +166,3 @@ def test_where_seed_and_offset_come_from():
     assert same(
         o(generator=torch.Generator().manual_seed(8)), o(generator=torch.Generator().manual_seed(8))
     )
-
-
-def test_forward_mode_derivatives_are_refused():
-    """An operator without them would leave a tangent out: the derivative would be 0."""
-    q, k, v, t = (torch.randn(1, 40, 2, 64) for _ in range(4))
-
-    def output(q):
-        return ordo.torch.attention(q, k, v)[0]
-
-    output(q)  # a call that is known goes another way than a new one
-    for derivative in (
-        lambda: torch.func.jvp(output, (q,), (t,)),
-        lambda: torch.func.jacfwd(output)(q[:, :1]),
-        lambda: torch.func.hessian(lambda x: output(x).sum())(q[:, :1]),
-    ):
-        with pytest.raises(ordo.Error, match="torch.func .*jvp.*: not supported"):
-            derivative()
-    with forward_ad.dual_level():
-        with pytest.raises(RuntimeError, match="forward AD|jvp"):
-            ordo.torch.attention(q, forward_ad.make_dual(k, t), v)
-        with pytest.raises(RuntimeError, match="forward AD|jvp"):
-            ordo.torch.flash_attn_func(forward_ad.make_dual(q, t), k, v)
-        assert torch.equal(output(q), ordo.torch.attention(q, k, v)[0])

@@ -43,15 +43,6 @@ def same_bits(one, other):
         assert a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_causal_mask_has_the_bits_of_causal(dtype):
-    given = tensors(dtype)
-    mask = ordo.BlockMask.from_band(400, 400, causal=True)
-    for rest in ({}, dict(dropout_p=0.1, seed=(3, 4))):
-        one = results(*given, causal=True, **rest)
-        same_bits(one, results(*given, block_mask=mask, **rest))
-
-
 def causal(b, h, i, j):
     return j <= i
 
@@ -171,20 +162,6 @@ def test_lists_of_blocks_of_flex_attention(rule):
     assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
 
 
-def test_sinks():
-    q, k, v = tensors()
-    sink = torch.tensor([0.5, -1.0, 2.0, 0.0], requires_grad=True)
-    mask = ordo.BlockMask.from_band(400, 400, causal=True)
-    made = []
-    for rest in (dict(causal=True), dict(block_mask=mask)):
-        o, lse = ordo.torch.attention(q, k, v, sink=sink, **rest)
-        made.append([o, lse, *torch.autograd.grad((o * o).sum() + lse.sum(), (q, k, v, sink))])
-    same_bits(*made)
-    for wrong in (sink[:3], [0.0] * 4):
-        with pytest.raises(ordo.Error, match="sink.*expected"):
-            ordo.torch.attention(q, k, v, sink=wrong, block_mask=mask)
-
-
 def test_recorder_sees_the_calls():
     q, k, v = tensors()
     model = ordo.run._record.Model(torch.nn.Linear(1, 1))
@@ -230,18 +207,6 @@ def test_refusals_draw_no_seed(says, rest, own):
                 *given, block_mask=mask, dropout_p=0.1, generator=generator, **rest
             )
         assert torch.equal(before, drawn.get_state())
-
-
-def test_seeds_are_drawn_as_without_a_block_mask():
-    q, k, v = tensors()
-    mask = ordo.BlockMask.from_band(400, 400, causal=True)
-    made = []
-    for rest in (dict(causal=True), dict(block_mask=mask)):
-        torch.manual_seed(5)
-        made.append(results(q, k, v, dropout_p=0.1, **rest))
-        own = torch.Generator().manual_seed(6)
-        made[-1] += results(q, k, v, dropout_p=0.1, generator=own, **rest)
-    same_bits(*made)
 
 
 def test_refusals():
@@ -420,19 +385,6 @@ def test_a_graph_needs_a_mask_that_is_there():
     for mask in (own, flex_of(causal)):
         with pytest.raises(Exception, match="block_mask in torch.compile.*ordo.torch.block_mask"):
             attend(*given, block_mask=mask)
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_export(strict):
-    class Model(torch.nn.Module):
-        mask = ordo.torch.block_mask(ordo.BlockMask.from_chunks(400, 400, 90), device="cpu")
-
-        def forward(self, *given):
-            return ordo.torch.attention(*given, block_mask=self.mask)
-
-    given = tuple(x.detach() for x in tensors())
-    graph = torch.export.export(Model(), given, strict=strict).module()
-    same_bits(graph(*given), ordo.torch.attention(*given, block_mask=Model.mask))
 
 
 def test_operators_refuse_lists_that_do_not_fit():

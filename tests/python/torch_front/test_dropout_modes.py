@@ -113,20 +113,6 @@ def test_a_recomputation_makes_the_bits_again(monkeypatch, fills, kept):
     assert sum(kept) == 0
 
 
-def test_a_compiled_graph_has_the_same_bits(monkeypatch, fills):
-    inputs, dout = tensors(SQUARE)
-    wanted = results(inputs, dout)
-    choose(monkeypatch, "sequential")
-    attend = torch.compile(ordo.torch.attention, backend="aot_eager", fullgraph=True)
-    rng = torch.tensor([5, 6])
-
-    def compiled(*given, seed, **rules):
-        return attend(*given, rng_state=rng, **rules)
-
-    assert all(same(x, y) for x, y in zip(results(inputs, dout, compiled), wanted))
-    assert len(fills) == 2  # before each pass
-
-
 @pytest.mark.parametrize("limit", [0, -1, 0.0, -0.5, 1.5, math.nan, math.inf, True, "1 GB", [1]])
 def test_wrong_limits_are_refused(limit):
     with pytest.raises(ordo.Error, match="memory of keep bits .*: expected bytes") as error:

@@ -41,44 +41,6 @@ def test_rows_that_see_nothing():
     assert not dq[:, :3].any()
 
 
-def test_packed_tensors():
-    qkv = drawn(2, 9, 3, 4, 16)
-    q, k, v = (x.detach().clone().requires_grad_() for x in qkv.unbind(2))
-    kv = torch.stack([k, v], 2).detach().requires_grad_()
-    rules = dict(causal=True, dropout_p=0.2, seed=4)
-    out = flash_attn.flash_attn_func(q, k, v, **rules)
-    assert same(out, flash_attn.flash_attn_qkvpacked_func(qkv, **rules))
-    assert same(out, flash_attn.flash_attn_kvpacked_func(q, kv, **rules))
-    dout = torch.rand_like(out)
-    grads = torch.autograd.grad(out, (q, k, v), dout)
-    packed = flash_attn.flash_attn_qkvpacked_func(qkv, **rules)
-    assert same(torch.autograd.grad(packed, qkv, dout)[0], torch.stack(grads, 2))
-
-
-def test_packed_sequences():
-    ends = torch.tensor([0, 4, 4, 20], dtype=torch.int32)
-    other = torch.tensor([0, 7, 9, 40], dtype=torch.int32)
-    q, kv = drawn(20, 4, 16), drawn(40, 2, 2, 16, seed=1)
-    k, v = kv.detach().unbind(1)
-    lengths = (16, 31)
-    rules = dict(causal=True, dropout_p=0.2, seed=4)
-    out, lse, probabilities = flash_attn.flash_attn_varlen_func(
-        q, k, v, ends, other, *lengths, return_attn_probs=True, **rules
-    )
-    assert out.shape == q.shape and lse.shape == (4, 20)
-    assert probabilities.shape == (3, 4, 128, 128)
-    assert same(
-        out, flash_attn.flash_attn_varlen_kvpacked_func(q, kv, ends, other, *lengths, **rules)
-    )
-    qkv = drawn(20, 3, 4, 16)
-    one = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, ends, 16, causal=True)
-    two = flash_attn.flash_attn_varlen_func(*qkv.unbind(1), ends, ends, 16, 16, causal=True)
-    assert same(one, two)
-    assert same(
-        two, flash_attn_3.flash_attn_varlen_func(*qkv.unbind(1), ends, ends, 16, 16, causal=True)
-    )
-
-
 def test_scale_is_of_the_head_size_given():
     q, k, v = (drawn(1, 9, 2, 20, seed=x) for x in range(3))
     expected, _ = math64.attention(q, k, v, scale=20**-0.5)

@@ -262,11 +262,3 @@ def test_on_a_device_lengths_beyond_int32_are_clamped_to_the_rows():
     assert _call.as_int32("kv_lens", far).tolist() == [2**31 - 1, -(2**31) + 1]
     same_list = ints(1, 2)
     assert _call.as_int32("kv_lens", same_list) is same_list
-
-
-def test_int64_lengths_have_the_bits_of_int32():
-    q = torch.randn(2, 8, 2, 16)
-    for keywords in (dict(kv_lens=ints(3, 8)), dict(q_lens=ints(3, 8), kv_lens=ints(8, 2))):
-        wide = {name: x.long() for name, x in keywords.items()}
-        one, other = (ordo.torch.attention(q, q, q, **x) for x in (keywords, wide))
-        assert all(same(x, y) for x, y in zip(one, other))

@@ -184,29 +184,6 @@ def test_a_window_of_floats_is_refused_after_one_of_integers():
                 ordo.torch.attention(Q, KV, KV, window=window, **rest)
 
 
-def test_transforms_of_torch_func_are_refused_by_name():
-    for rest in (dict(), dict(sink=torch.ones(4))):
-        with pytest.raises(ordo.Error, match=r"torch.func \(grad, .* expected torch.autograd.grad"):
-            torch.func.grad(lambda q: ordo.torch.attention(q, KV, KV, **rest)[0].sum())(Q)
-
-
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_a_trace_reads_its_inputs():
-    for _ in range(2):  # the second finds its plan
-        traced = torch.jit.trace(
-            lambda q: ordo.torch.attention(q, KV, KV)[0], (Q,), check_trace=False
-        )
-        q = torch.randn(Q.shape)
-        assert torch.equal(traced(q), ordo.torch.attention(q, KV, KV)[0])
-
-
-def test_a_block_mask_takes_a_strided_last_axis():
-    mask = ordo.BlockMask.from_documents([0] * 8)
-    q = torch.randn(2, 8, 16, 4).transpose(2, 3)
-    expected = ordo.torch.attention(q.contiguous(), KV, KV, block_mask=mask)[0]
-    assert torch.equal(ordo.torch.attention(q, KV, KV, block_mask=mask)[0], expected)
-
-
 def test_no_head_size_of_sdpa_is_refused_by_name():
     from ordo.torch._sdpa import _cpu_forward
 

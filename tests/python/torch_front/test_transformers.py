@@ -89,21 +89,6 @@ def agree(name, valid=None, **inputs):
     assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_dense(name):
-    agree(name, input_ids=TOKENS)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_padding_is_seen(name):
-    agree(name, PADDING, input_ids=TOKENS, attention_mask=PADDING)
-    other = TOKENS.clone()
-    other[PADDING == 0] = 50
-    one = run(name, "ordo", input_ids=TOKENS, attention_mask=PADDING)
-    two = run(name, "ordo", input_ids=other, attention_mask=PADDING)
-    assert same(one[PADDING.bool()], two[PADDING.bool()])
-
-
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
 def test_packed_by_position_ids(name, batch):
@@ -203,53 +188,11 @@ def test_the_bits_of_packed_sequences_do_not_depend_on_the_batch(positions, mask
     assert same(made[0][0], made[1][0])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_generation(name):
-    prompt = dict(
-        input_ids=TOKENS[:, :6], attention_mask=torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])
-    )
-    settings = dict(max_new_tokens=6, do_sample=False, pad_token_id=0)
-    ours, theirs = (make(name, x).eval().generate(**prompt, **settings) for x in ("ordo", "eager"))
-    assert torch.equal(ours, theirs)
-
-
 def test_continuous_batching_is_refused_by_name():
     model = make("llama", "ordo").eval()
     with pytest.raises(ordo.Error, match=r"generate_batch\(\) with attn_implementation ordo"):
         model.generate_batch([[3, 4, 5]])
     assert model.config._attn_implementation == "ordo"
-
-
-def test_encoders():
-    made = []
-    for implementation in ("ordo", "eager"):
-        model = make("bert", implementation).eval()
-        made.append(model(TOKENS, attention_mask=PADDING).last_hidden_state[PADDING.bool()])
-    assert torch.allclose(*made, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-@pytest.mark.parametrize("kind", ["padded", "packed"])
-def test_training_repeats_bit_for_bit(name, kind):
-    inputs = dict(attention_mask=PADDING) if kind == "padded" else dict(position_ids=RESTARTS)
-    tokens = TOKENS if kind == "padded" else TOKENS[:1]
-
-    def train():
-        model = make(name, "ordo").train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        torch.manual_seed(1)
-        losses = []
-        for _ in range(5):
-            loss = model(tokens, labels=tokens, use_cache=False, **inputs).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.detach())
-        return losses + [p.detach() for p in model.parameters()]
-
-    one, other = train(), train()
-    assert all(same(x, y) for x, y in zip(one, other))
-    assert one[4] < one[0]
 
 
 def test_eval_means_no_dropout():
