@@ -139,9 +139,10 @@ static int64_t clock_run(const ordo_run *run, const ordo_costs *costs, const int
     return finished ? end : -1;
 }
 
-/* Owners of pinned units, and of those that are dealt in turn. A worker that adds behind its computation takes its next unit when its
- * last addition ends, but has computed on it since the last hand-over: no clock that only goes
- * forward can know whose it will be, so then `taken` tells the owner of (head, key). */
+/* Owners of pinned units, and of those that are dealt in turn. A worker that adds behind its
+ * computation takes its next unit when its last addition ends, but has computed on it since the
+ * last hand-over: no clock that only goes forward can know whose it will be, so then `taken` tells
+ * the owner of (head, key). */
 static inline int64_t clock_sim(const ordo_run *run, const ordo_costs *costs,
                                 int (*taken)(const ordo_unit *unit, void *context), void *context)
 {
