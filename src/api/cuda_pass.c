@@ -81,11 +81,11 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
     const ordo_problem *p = &plan->problem;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     const int most = ordo_family_find(plan->family)->made_bits_max;
-    if (p->dropout.p > 0 && !call->keep_bits && dim <= most && ordo_plan_by_phases(plan, which))
+    if (p->dropout.p > 0 && !call->keep_bits && dim <= most && which == ORDO_BACKWARD &&
+        plan->backward_form == ORDO_FORM_PHASE)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "keep_bits NULL, backward_tile %" PRId64 "x%" PRId64
-                         ": backend cuda expects bits made by ordo_dropout_fill_device() by phases",
-                         plan->backward_tile.q, plan->backward_tile.k);
+                         "keep_bits NULL, form phase: backend cuda expects bits made by "
+                         "ordo_dropout_fill_device()");
     if (p->dropout.p > 0 && !call->keep_bits && dim > most)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "keep_bits NULL, head size %" PRId64

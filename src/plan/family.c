@@ -8,8 +8,8 @@
  * ones (docs/design/orders.md). The oracle sums element by element, upwards.
  *
  * Tiles of sm90 (plan/family_sm90.h): backward, the largest whose accumulators fit the registers of
- * two consumer warpgroups. Above 128 backward passes run in chains or by phases; but those make no
- * keep bits, so with dropout they run up to 256 in a form apart, of seven products. CPU tiles: 128
+ * two consumer warpgroups. Above 128 backward passes run in chains or by phases; with dropout up to
+ * 256 in a form apart, of seven products, unless the tile is given. CPU tiles: 128
  * columns are one block of keep bits; with 64 rows the panels of a step fit a second-level cache up
  * to head size 128. dtype is not a column: no family has rows that differ by it. */
 #include "plan/family.h"
@@ -164,6 +164,5 @@ ordo_form ordo_family_form(const ordo_plan *plan)
         return ORDO_FORM_FLASH; /* refused later */
     const ordo_tile tile = plan->backward_tile, usual = row->backward.tile;
     const bool dropped = tile.q != usual.q || tile.k != usual.k; /* a tile of its own */
-    const ordo_form form = dropped ? row->dropped.form : row->backward.form;
-    return form == ORDO_FORM_CHAIN && plan->problem.dropout.p > 0 ? ORDO_FORM_PHASE : form;
+    return dropped ? row->dropped.form : row->backward.form;
 }

@@ -70,8 +70,7 @@ const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_pr
 ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *problem);
 
 /* The form of the backward pass that a plan with its tile takes unless it says another. The tile
- * is one of the row's. Chains make and read no keep bits: with dropout their tile runs by phases.
- */
+ * is one of the row's. */
 ordo_form ordo_family_form(const ordo_plan *plan);
 
 #endif

@@ -47,13 +47,13 @@ static inline int64_t ordo_plan_sequences(const ordo_problem *p)
     return p->layout == ORDO_PACKED && filled < p->batch ? filled : p->batch;
 }
 
-/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and those
- * that run by phases make none. */
+/* Whether passes must be given the keep bits: no CUDA kernel makes those of keying fa2, and passes
+ * of the form phase make none. */
 static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
 {
     const ordo_dropout *d = &plan->problem.dropout;
     return d->p > 0 && plan->backend == ORDO_BACKEND_CUDA &&
-           (d->keying == ORDO_KEYING_FA2 || ordo_plan_by_phases(plan, ORDO_BACKWARD));
+           (d->keying == ORDO_KEYING_FA2 || plan->backward_form == ORDO_FORM_PHASE);
 }
 
 #endif

@@ -119,11 +119,9 @@ TEST(workspace_of_passes_by_phases)
     close_fixture(f);
 }
 
-/* Chained up to head size 256: dS alone is stored. With dropout, given tiles of the phases, P too.
- */
+/* Chained up to head size 256: dS alone is stored, and keep bits may be given or made inside. */
 TEST(workspace_of_chained_passes)
 {
-    static uint32_t bits[64];
     const int64_t tile = 128 * 256 * 2;
     for (int dropped = 0; dropped < 2; dropped++) {
         request r = small();
@@ -133,12 +131,11 @@ TEST(workspace_of_chained_passes)
         r.options.backward_tile = (ordo_tile) { 128, 256 };
         fixture *f = open_fixture(&r);
         ordo_cuda_pass pass;
-        f->call.keep_bits = bits;
+        f->call.keep_bits = NULL;
         CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
-        const char *first = (char *)(dropped ? pass.phase.p : pass.phase.ds);
-        CHECK(pass.form == (dropped ? ORDO_FORM_PHASE : ORDO_FORM_CHAIN) &&
-              (pass.phase.p != NULL) == dropped);
-        CHECK_INT((char *)pass.phase.dk - first, (1 + dropped) * BATCH * HEADS * tile);
+        CHECK(pass.form == ORDO_FORM_CHAIN && !pass.phase.p);
+        CHECK_INT(ordo_pass_keep_source(&pass), dropped ? ORDO_KEEP_MADE : ORDO_KEEP_NONE);
+        CHECK_INT((char *)pass.phase.dk - (char *)pass.phase.ds, BATCH * HEADS * tile);
         const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
         const int64_t sums = BATCH * COLS * KV_HEADS * 192 * 4;
         CHECK_INT((end - (char *)pass.phase.dv) / 256, (sums + 255) / 256);

@@ -164,7 +164,7 @@ TEST(forms)
     } known[] = {
         { 64, false, { 128, 128 }, ORDO_FORM_FLASH },  { 128, true, { 64, 128 }, ORDO_FORM_FLASH },
         { 136, false, { 128, 256 }, ORDO_FORM_CHAIN }, { 136, true, { 64, 64 }, ORDO_FORM_APART },
-        { 256, false, { 64, 64 }, ORDO_FORM_APART },   { 256, true, { 128, 256 }, ORDO_FORM_PHASE },
+        { 256, false, { 64, 64 }, ORDO_FORM_APART },   { 256, true, { 128, 256 }, ORDO_FORM_CHAIN },
         { 264, false, { 128, 256 }, ORDO_FORM_PHASE }, { 576, true, { 128, 256 }, ORDO_FORM_PHASE },
     };
     for (int x = 0; x < 8; x++) {

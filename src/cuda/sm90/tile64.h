@@ -12,6 +12,7 @@
 #include "cuda/sm90/wgmma.h"
 #include "cuda/sm90/zero_rows.h"
 #include "cuda/tile/fragment.h"
+#include "cuda/tile/keep_inside.h"
 #include "cuda/tile/put_rows.h"
 #include "cuda/tile/score.h"
 #include "cuda/tile/swizzle.h"
@@ -178,6 +179,61 @@ ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const 
     for (int i = 0; i < WIDE_SCORES; i++)
         if (wide_column(i) < from[i / 2 % 2] || wide_column(i) > to[i / 2 % 2])
             s[i] = -INFINITY;
+}
+
+/* ---- keep words of 64 queries x 128 keys, of which such a tile of 64 keys uses half ---- */
+
+enum {
+    WIDE_KEEP_WORDS = WIDE_TILE * ORDO_KEEP_COLS / 32,
+    WIDE_KEEP_BYTES = WIDE_KEEP_WORDS * 4,
+    WIDE_MAKERS = 96 /* threads that make them: the warps of the producer that do not load */
+};
+
+/* Given words: one copy per sixteen rows; rows that do not exist use the bits of the last ones. */
+ORDO_DEVICE void wide_load_keep(uint32_t to, const uint32_t *bits, const ordo_cuda_sequence &s,
+                                int q_head, int row, int key, uint32_t bar)
+{
+    enum { EACH = ORDO_KEEP_ROWS * ORDO_KEEP_COLS / 8 };
+    const int last = max(s.q_len - 1, 0) / ORDO_KEEP_ROWS;
+    const int64_t first = s.keep + q_head * s.keep_head + key / ORDO_KEEP_COLS;
+#pragma unroll 1
+    for (int n = 0; n < WIDE_TILE / ORDO_KEEP_ROWS; n++)
+        bulk_load(to + EACH * n,
+                  bits + (first + (int64_t)min(row / ORDO_KEEP_ROWS + n, last) * s.keep_across) *
+                             (EACH / 4),
+                  EACH, bar);
+}
+
+/* Words made by thread `thread` of WIDE_MAKERS; `row` and `block`: in the shard, in the whole. */
+ORDO_DEVICE void wide_make_keep(uint32_t to, const ordo_keep_maker &maker, uint32_t bh,
+                                uint32_t row, uint32_t block, uint32_t thread)
+{
+#pragma unroll 1
+    for (uint32_t w = thread; w < WIDE_KEEP_WORDS; w += WIDE_MAKERS) {
+        /* The place of a word in sixteen rows: row % 8, quad, row / 8. */
+        const uint32_t line = w / 64 * 16 + w % 2 * 8 + w % 64 / 8;
+        ordo_keep keep = keep_now(maker);
+        asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
+        const uint32_t word = keep_inside(keep, bh, maker.row0 + row + line, block, w % 8 / 2);
+        store_shared(to + 4 * w, (int32_t)word);
+    }
+}
+
+/* Marks the dropped elements of S^T, whose rows are the keys from `key` on. A word holds 32 keys of
+ * one query; a thread has two of them, 8 keys apart. */
+ORDO_DEVICE void wide_drop(float (&p)[WIDE_SCORES], uint32_t words, int key, int x)
+{
+    const uint32_t at = words + x % 4 * 64 + x % 32 / 8 * 8;
+    const uint32_t shift = keep_shift(key / WIDE_TILE % 2 * 8 + x / 32 * 2, x / 4 % 2);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+        load_shared2(at + k * 256, word[0][0], word[0][1]);
+        load_shared2(at + k * 256 + 32, word[1][0], word[1][1]);
+#pragma unroll
+        for (int i = 8 * k; i < 8 * k + 8; i++)
+            p[i] = mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+    }
 }
 
 /* i + diagonal - j of register i; SIGN: 1 if columns are queries, -1 if they are keys. */

@@ -6,6 +6,7 @@
 
 #include "cuda/pass/panels.h"
 #include "cuda/pass/pass.h"
+#include "cuda/tile/keep_inside.h"
 #include "cuda/tile/score.h"
 
 enum { PHASE_THREADS = 384 };
@@ -97,6 +98,8 @@ typedef struct ordo_phase_chains {
     bool ruled;
     const float *slopes;
     int64_t slopes_sequence;
+    const uint32_t *keep_bits; /* if they are given */
+    ordo_keep_maker maker;     /* if they are made */
 } ordo_phase_chains;
 
 typedef struct ordo_phase_kernel {
@@ -110,8 +113,8 @@ ordo_phase_kernel ordo_phase_scores_kernel(bool f16);
 ordo_phase_kernel ordo_phase_outputs_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_queries_kernel(bool f16, int columns);
 ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns);
-ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int columns, int v_columns);
-ordo_phase_kernel ordo_phase_chain_256_kernel(bool f16, int v_columns);
+ordo_phase_kernel ordo_phase_chain_kernel(const ordo_cuda_pass *pass);
+ordo_phase_kernel ordo_phase_chain_256_kernel(const ordo_cuda_pass *pass);
 ordo_phase_kernel ordo_phase_turned_kernel(bool f16, int columns);
 
 /* Columns that one unit of a product has, for outputs of `columns` columns: the fewest in all. */

@@ -2,9 +2,10 @@
  * the instances for heads of up to 192 columns. */
 #include "cuda/sm90/phases/chain.h"
 
-ordo_phase_kernel ordo_phase_chain_kernel(bool f16, int columns, int v_columns)
+ordo_phase_kernel ordo_phase_chain_kernel(const ordo_cuda_pass *pass)
 {
-    if (columns > 192 || v_columns > 192)
-        return ordo_phase_chain_256_kernel(f16, v_columns);
-    return v_columns <= 128 ? phase_chain_of<192, 128>(f16) : phase_chain_of<192, 192>(f16);
+    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+        return ordo_phase_chain_256_kernel(pass);
+    return pass->v_head_dim <= 128 ? phase_chain_of<192, 128>(pass)
+                                   : phase_chain_of<192, 192>(pass);
 }

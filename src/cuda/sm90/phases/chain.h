@@ -8,10 +8,12 @@
  *     scores      S^T = K Q^T,   P = exp2(S - lse),   dV += P^T dO
  *     gradients   dP^T = V dO^T, dS = P (dP - delta), dK += dS^T Q;  dS^T to the workspace
  *
- * P crosses in 16 bits, from each thread to the one at the same place in the other warpgroup. The
- * warpgroups issue in turns, as in sm90/wide/keys.h. Every sum has the order and the roundings that
- * sm90/phases/scores.h and sm90/phases/product.h give it, so the bits are theirs, but P is never
- * stored, dS is read once instead of twice, and dV has no columns but its own. */
+ * P crosses in 16 bits, from each thread to the one at the same place in the other warpgroup; with
+ * dropout its sign marks a dropped element. Keep bits come with the queries of a step, or are made
+ * by the warps of the producer warpgroup that do not load. The warpgroups issue in turns, as in
+ * sm90/wide/keys.h. Every sum has the order and the roundings that sm90/phases/scores.h and
+ * sm90/phases/product.h give it, so the bits are theirs, but P is never stored, dS is read once
+ * instead of twice, and dV has no columns but its own. */
 #ifndef CUDA_SM90_PHASES_CHAIN_H
 #define CUDA_SM90_PHASES_CHAIN_H
 
@@ -51,8 +53,9 @@ template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
     }
 };
 
-template <int D, int DV, bool F16> struct chain_math {
-    using Z = chain_shape<D, DV>;
+template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
+    using Z = chain_shape<D, DV, SOURCE>;
+    static const bool DROP = SOURCE != ORDO_KEEP_NONE;
     const ordo_phase_chains &args;
     const int x;            /* thread of the warpgroup */
     uint32_t stage, parity; /* of the step at hand */
@@ -173,6 +176,13 @@ template <int D, int DV, bool F16> struct chain_math {
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
             s[i] = exp2_approx(s[i]);
+        if constexpr (DROP) {
+            if (SOURCE == ORDO_KEEP_MADE)
+                mbar_wait(Z::KEEP_FULL + 8 * stage, parity);
+            int thread = x;
+            asm volatile("" : "+r"(thread)); /* nothing of it in registers from step to step */
+            wide_drop(s, Z::KEEP + stage * Z::KEEP_BYTES, of_unit(unit, CHAIN_KEY), thread);
+        }
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
@@ -199,6 +209,10 @@ template <int D, int DV, bool F16> struct chain_math {
                                                    (int)p[4 * k + 2], (int)p[4 * k + 3] });
         }
         arrive(Z::P_FULL + 8 * (j & 1));
+        if constexpr (DROP)
+#pragma unroll
+            for (int i = 0; i < WIDE_PACKED; i++)
+                p[i] = kept_pair<F16>(p[i]);
     }
 
     /* dS of a step from its dP and P: packed for dK. P is released when the product of dK has been
@@ -215,10 +229,16 @@ template <int D, int DV, bool F16> struct chain_math {
             const uint32_t w[4] = { (uint32_t)p.x, (uint32_t)p.y, (uint32_t)p.z, (uint32_t)p.w };
             load_shared4(Z::DELTA + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, delta[0], delta[1],
                          delta[2], delta[3]);
+            if constexpr (DROP) /* dropped: dP is 0, or NaN */
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                dp[8 * k + i] = (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) *
-                                (i % 2 ? pair_high<F16>(w[i / 2]) : pair_low<F16>(w[i / 2]));
+                for (int i = 0; i < 8; i++)
+                    zero_if(dp[8 * k + i], w[i / 2], i % 2 ? 0x80000000u : 0x8000u);
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float of = i % 2 ? pair_high<F16>(w[i / 2]) : pair_low<F16>(w[i / 2]);
+                dp[8 * k + i] =
+                    (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) * (DROP ? fabsf(of) : of);
+            }
         }
         if (of_step(STEP_CUT))
             phase_hide(dp, window(unit), 0.0f);
@@ -407,11 +427,11 @@ template <int D, int DV, bool F16> struct chain_math {
     }
 };
 
-template <int D, int DV, bool F16>
+template <int D, int DV, bool F16, ordo_keep_source SOURCE>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_chain(const __grid_constant__ ordo_phase_chains args)
 {
-    using Z = chain_shape<D, DV>;
+    using Z = chain_shape<D, DV, SOURCE>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -428,6 +448,10 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
                 mbar_init(Z::DOUT_FULL + 8 * s, 1);
                 mbar_init(Z::Q_EMPTY + 8 * s, 4);
             }
+            if (Z::MADE) {
+                mbar_init(Z::TOLD + 8 * s, 1);
+                mbar_init(Z::KEEP_FULL + 8 * s, WIDE_MAKERS / 32);
+            }
         }
         for (int s = 0; s < 2; s++) {
             mbar_init(Z::P_FULL + 8 * s, 4);
@@ -438,22 +462,37 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
     __syncthreads();
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
+        if constexpr (SOURCE == ORDO_KEEP_MADE)
+            if (threadIdx.x >= 32) {
+                chain_make_bits<D, DV>(args, threadIdx.x - 32);
+                return;
+            }
         if (threadIdx.x < 32 && elect_one())
-            chain_loader<D, DV> { args, policy_evict_last(), 0, 0, 0 }.all_units();
+            chain_loader<D, DV, SOURCE> { args, policy_evict_last(), 0, 0, 0 }.all_units();
         return;
     }
     registers_up<Z::CONSUMER_REGISTERS>();
-    chain_math<D, DV, F16> math { args, (int)threadIdx.x % 128, 0, 0, 0 };
+    chain_math<D, DV, F16, SOURCE> math { args, (int)threadIdx.x % 128, 0, 0, 0 };
     if (warpgroup == 1)
         math.run_scores();
     else
         math.run_gradients();
 }
 
-template <int D, int DV> static ordo_phase_kernel phase_chain_of(bool f16)
+template <int D, int DV, ordo_keep_source SOURCE>
+static ordo_phase_kernel phase_chain_instance(bool f16)
 {
-    return { f16 ? (const void *)phase_chain<D, DV, true> : (const void *)phase_chain<D, DV, false>,
-             chain_shape<D, DV>::BYTES };
+    return { f16 ? (const void *)phase_chain<D, DV, true, SOURCE>
+                 : (const void *)phase_chain<D, DV, false, SOURCE>,
+             chain_shape<D, DV, SOURCE>::BYTES };
+}
+
+template <int D, int DV> static ordo_phase_kernel phase_chain_of(const ordo_cuda_pass *pass)
+{
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    return source == ORDO_KEEP_NONE    ? phase_chain_instance<D, DV, ORDO_KEEP_NONE>(pass->f16)
+           : source == ORDO_KEEP_GIVEN ? phase_chain_instance<D, DV, ORDO_KEEP_GIVEN>(pass->f16)
+                                       : phase_chain_instance<D, DV, ORDO_KEEP_MADE>(pass->f16);
 }
 
 #endif

@@ -1,10 +1,12 @@
-/* sm90/phases/chain_load.h: shared memory and loads of the chains of the backward pass by phases
- * (sm90/phases/chain.h). */
+/* sm90/phases/chain_load.h: shared memory and the producer warpgroup of the chains of the backward
+ * pass by phases (sm90/phases/chain.h): one thread that loads, and three warps that make keep bits.
+ */
 #ifndef CUDA_SM90_PHASES_CHAIN_LOAD_H
 #define CUDA_SM90_PHASES_CHAIN_LOAD_H
 
 #include "cuda/sm90/phases/pipe.h"
 #include "cuda/sm90/tile64.h"
+#include "cuda/tile/keep_inside.h"
 
 enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
 static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");
@@ -14,10 +16,11 @@ static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
  * one use of a stage to the next: Q is loaded where dO was, which is released first, and dO where Q
  * was. The products come in the order dV, S of the next step, dK, dP of the next step. Each load
  * has the time of four of them; if Q and dO kept their places, dO would have six and Q two. */
-template <int D, int DV> struct chain_shape {
+template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
     enum {
         CONSUMER_REGISTERS = 224,
-        PRODUCER_REGISTERS = 56,
+        PRODUCER_REGISTERS = 56, /* Philox needs them */
+        MADE = SOURCE == ORDO_KEEP_MADE,
         K_HELD = D <= 192, /* in registers, too */
         V_HELD = D <= 192 && DV <= 128,
         STAGES = D + DV > 384   ? 2
@@ -30,7 +33,8 @@ template <int D, int DV> struct chain_shape {
         STAGE_BYTES = K_BYTES + V_BYTES,         /* Q, then dO; or dO, then Q */
         P_BYTES = WIDE_TILE * WIDE_TILE * 2,
         STAT_BYTES = WIDE_TILE * 4,
-        STEP_BYTES = 4 * 4,
+        KEEP_BYTES = SOURCE == ORDO_KEEP_NONE ? 0 : WIDE_KEEP_BYTES,
+        STEP_BYTES = (MADE ? 8 : 4) * 4,
         UNIT_BYTES = 7 * 4,
         /* shared memory */
         K = ORDO_SMEM_BASE,
@@ -39,19 +43,22 @@ template <int D, int DV> struct chain_shape {
         P = RING + STAGES * STAGE_BYTES, /* twice, by the parity of the step */
         LSE = P + 2 * P_BYTES,           /* one per stage */
         DELTA = LSE + STAGES * STAT_BYTES,
-        STEP = DELTA + STAGES * STAT_BYTES,
+        KEEP = DELTA + STAGES * STAT_BYTES,
+        STEP = KEEP + STAGES * KEEP_BYTES,
         UNIT = STEP + RECORDS * STEP_BYTES, /* twice, by the parity of the unit */
         K_FULL = UNIT + 2 * UNIT_BYTES,     /* barriers, 8 bytes each */
         K_EMPTY = K_FULL + 8,
         V_FULL = K_EMPTY + 8,
         V_EMPTY = V_FULL + 8,
-        Q_FULL = V_EMPTY + 8, /* Q and lse of a stage, and its record */
+        Q_FULL = V_EMPTY + 8, /* Q, lse and given keep bits of a stage, and its record */
         DOUT_FULL = SWAPPED ? Q_FULL + 8 * STAGES : Q_FULL, /* dO and delta */
         Q_EMPTY = DOUT_FULL + 8 * STAGES,
         DOUT_EMPTY = SWAPPED ? Q_EMPTY + 8 * STAGES : Q_EMPTY,
         P_FULL = DOUT_EMPTY + 8 * STAGES,
         P_EMPTY = P_FULL + 16,
-        END = P_EMPTY + 16,
+        TOLD = P_EMPTY + 16,                        /* bits made: the record of a stage */
+        KEEP_FULL = TOLD + (MADE ? 8 * STAGES : 0), /* bits made: those of a stage */
+        END = KEEP_FULL + (MADE ? 8 * STAGES : 0),
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert(!SWAPPED || D == DV, "Q and dO change places");
@@ -76,7 +83,8 @@ template <int D, int DV> struct chain_shape {
     }
 };
 
-/* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. */
+/* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. Where
+ * bits are made, ROW is -1 at the end; KEYS: which block of keys. */
 enum {
     CHAIN_STEPS,
     CHAIN_KEY,
@@ -86,10 +94,10 @@ enum {
     CHAIN_QUERIES,
     CHAIN_DIAGONAL
 };
-enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_LINE };
+enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_LINE, STEP_HEAD, STEP_SEQUENCE, STEP_KEYS };
 
-template <int D, int DV> struct chain_loader {
-    using Z = chain_shape<D, DV>;
+template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
+    using Z = chain_shape<D, DV, SOURCE>;
     const ordo_phase_chains &args;
     const uint64_t reused; /* L2 policy */
     uint32_t stage, parity, units;
@@ -119,14 +127,17 @@ template <int D, int DV> struct chain_loader {
         wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, reused);
     }
 
-    /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`. */
+    /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`, with the keys of block
+     * `own`. */
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
-                                              int line, int row, bool cut)
+                                              int line, int row, int own, bool cut)
     {
         const ordo_phase_common &all = args.product.all;
         const ordo_phase_factors *const f = args.product.factors;
         const uint32_t q_full = Z::Q_FULL + 8 * stage, dout_full = Z::DOUT_FULL + 8 * stage;
-        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES, dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
+        const int given = SOURCE == ORDO_KEEP_GIVEN ? Z::KEEP_BYTES : 0;
+        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES + given;
+        const int dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
         const uint32_t at = Z::record(stage, parity);
         const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
         mbar_wait(Z::DOUT_EMPTY + 8 * stage, parity ^ 1);
@@ -136,9 +147,18 @@ template <int D, int DV> struct chain_loader {
             at + 4 * STEP_SLOPE,
             __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
         store_shared(at + 4 * STEP_LINE, line);
+        if constexpr (SOURCE == ORDO_KEEP_MADE) {
+            store_shared(at + 4 * STEP_HEAD, q_head);
+            store_shared(at + 4 * STEP_SEQUENCE, sequence);
+            store_shared(at + 4 * STEP_KEYS, own);
+            mbar_arrive(Z::TOLD + 8 * stage);
+        }
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
         wide_load<D>(Z::q(stage, parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
         bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
+        if constexpr (SOURCE == ORDO_KEEP_GIVEN)
+            wide_load_keep(Z::KEEP + stage * Z::KEEP_BYTES, args.keep_bits, s, q_head, row,
+                           own * PHASE_CHAIN_KEYS, q_full);
         if (Z::SWAPPED) {
             mbar_wait(Z::Q_EMPTY + 8 * stage, parity ^ 1);
             mbar_expect(dout_full, dout_bytes);
@@ -189,7 +209,7 @@ template <int D, int DV> struct chain_loader {
             for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
                 const int32_t half = i * OF_ROWS + g % OF_ROWS;
                 load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
-                          line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS,
+                          line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS, own,
                           ordo_band_cuts(&band, half, own));
                 if (first) /* after the first queries: K and V are released later */
                     begin_unit(s, sequence, head, key, steps, ends);
@@ -206,14 +226,50 @@ template <int D, int DV> struct chain_loader {
         const int32_t blocks =
             PHASE_KEYS / PHASE_CHAIN_KEYS *
             (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
-        const int64_t total = (int64_t)blocks * all.panel.heads;
-        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
+        const auto more = [&](int64_t ticket) {
+            int32_t of_head = blocks;
+            if constexpr (SOURCE == ORDO_KEEP_MADE)
+                asm volatile("" : "+r"(of_head)); /* no register for the product */
+            return ticket < (int64_t)of_head * all.panel.heads;
+        };
+        for (int64_t ticket = phase_draw(all); more(ticket); ticket = phase_draw(all)) {
             const ordo_phase_unit x =
                 ordo_phase_issue(blocks, all.panel.heads, all.together, 1, ticket);
             unit(x.tile, all.panel.head + x.head);
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0, -1, 0);
+        if constexpr (SOURCE == ORDO_KEEP_MADE) { /* the end for the warps that make bits */
+            mbar_wait(Z::DOUT_EMPTY + 8 * stage, parity ^ 1);
+            store_shared(Z::record(stage, parity) + 4 * STEP_ROW, -1);
+            mbar_arrive(Z::TOLD + 8 * stage);
+        }
     }
 };
+
+/* Keep bits of all steps, by the three warps that do not load. A step's words may be overwritten
+ * when its stage is loaded again: P of the step before has been computed. */
+template <int D, int DV>
+ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
+{
+    using Z = chain_shape<D, DV, ORDO_KEEP_MADE>;
+    for (uint32_t stage = 0, parity = 0;;) {
+        const uint32_t at = Z::record(stage, parity);
+        mbar_wait(Z::TOLD + 8 * stage, parity);
+        const int32_t row = load_shared(at + 4 * STEP_ROW);
+        if (row < 0)
+            break;
+        const ordo_cuda_sequence s =
+            ordo_batch_sequence(&args.product.all.batch, load_shared(at + 4 * STEP_SEQUENCE));
+        const uint32_t bh = keep_head_of(args.maker, s.id, load_shared(at + 4 * STEP_HEAD));
+        const int32_t key = load_shared(at + 4 * STEP_KEYS) * PHASE_CHAIN_KEYS;
+        wide_make_keep(Z::KEEP + stage * Z::KEEP_BYTES, args.maker, bh, (uint32_t)row,
+                       args.maker.block0 + (uint32_t)key / ORDO_KEEP_COLS, thread);
+        mbar_arrive_warp(Z::KEEP_FULL + 8 * stage, thread % 32);
+        if (++stage == Z::STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+}
 
 #endif

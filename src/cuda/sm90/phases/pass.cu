@@ -27,10 +27,12 @@ static bool by_keys(const ordo_cuda_pass *pass)
     return pass->dk.data || pass->carry.out;
 }
 
-/* Whether dV, dK and dS come from one kernel. dS of a pass of dq alone comes from the scores. */
+/* Whether dV, dK and dS come from one kernel. dS of a pass of dq alone comes from the scores, which
+ * make no keep bits. */
 static bool chained(const ordo_cuda_pass *pass)
 {
-    return pass->form == ORDO_FORM_CHAIN && by_keys(pass);
+    return pass->form == ORDO_FORM_CHAIN &&
+           (by_keys(pass) || ordo_pass_keep_source(pass) == ORDO_KEEP_MADE);
 }
 
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
@@ -289,8 +291,12 @@ static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *m
     args.ruled = ordo_pass_ruled(pass);
     args.slopes = pass->slopes;
     args.slopes_sequence = pass->slopes_sequence;
-    return launch(pass, ordo_phase_chain_kernel(pass->f16, pass->head_dim, pass->v_head_dim),
-                  ORDO_LAUNCH_PLAIN, &args, why, why_size);
+    args.keep_bits = pass->keep_bits;
+    args.maker = ordo_keep_maker_of(pass);
+    if (!by_keys(pass)) /* sums without columns: nothing is loaded or stored */
+        for (int n = 0; n < 2; n++)
+            args.product.factors[n].columns = 0;
+    return launch(pass, ordo_phase_chain_kernel(pass), ORDO_LAUNCH_PLAIN, &args, why, why_size);
 }
 
 /* ---- passes ---- */

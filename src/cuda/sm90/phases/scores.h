@@ -54,17 +54,7 @@ ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
     load.pass();
 }
 
-/* x *= 0 if the bit is set. One statement, so that it is done in place, and shares nothing with
- * what else is made of the word. */
-ORDO_DEVICE void zero_if(float &x, uint32_t word, uint32_t bit)
-{
-    asm volatile("{.reg .pred p; .reg .b32 b; and.b32 b, %1, %2; setp.ne.u32 p, b, 0; "
-                 "@p mul.rn.f32 %0, %0, 0f00000000;}"
-                 : "+f"(x)
-                 : "r"(word), "r"(bit));
-}
-
-/* dS = |P| (dP - delta) of a pair, in place. One statement, for the same reason. */
+/* dS = |P| (dP - delta) of a pair, in place. One statement, as zero_if(). */
 template <bool F16> ORDO_DEVICE void pair_gradient(float &a, float &b, uint32_t p, float delta)
 {
     if constexpr (F16)

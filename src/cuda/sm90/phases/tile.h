@@ -64,6 +64,16 @@ template <bool F16> ORDO_DEVICE uint32_t kept_pair(uint32_t pair) /* 0 where the
     return pair;
 }
 
+/* x *= 0 if the bit is set. One statement, so that it is done in place, and shares nothing with
+ * what else is made of the word. */
+ORDO_DEVICE void zero_if(float &x, uint32_t word, uint32_t bit)
+{
+    asm volatile("{.reg .pred p; .reg .b32 b; and.b32 b, %1, %2; setp.ne.u32 p, b, 0; "
+                 "@p mul.rn.f32 %0, %0, 0f00000000;}"
+                 : "+f"(x)
+                 : "r"(word), "r"(bit));
+}
+
 /* The first element that a thread's quad writes of its first row, in the workspace. */
 ORDO_DEVICE int64_t phase_place(const ordo_phase_common &all, int head, int tile, int row, int key,
                                 int columns, int thread)

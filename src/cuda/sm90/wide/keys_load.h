@@ -219,8 +219,6 @@ template <int D, int DV, ordo_keep_source SOURCE> struct wide_keys_loader {
 
 /* ---- keep bits made inside, by the three warps that do not load ---- */
 
-enum { WIDE_MAKERS = 96 };
-
 template <int D, int DV>
 ORDO_DEVICE void wide_keys_make(const ordo_wide_args &args, uint32_t thread)
 {
