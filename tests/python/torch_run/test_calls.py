@@ -13,6 +13,7 @@ from ordo.torch import _attention
 from ordo.torch import _front as f
 from ordo.torch._inputs import Call
 from ordo.torch._node import run
+from torch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +157,20 @@ def rules():
     return o + lse.transpose(1, 2).unsqueeze(-1)  # a gradient of lse, too
 
 
-@pytest.mark.parametrize("call", [packed, padded, heads_first, sdpa, rules])
+def compiled():
+    call = torch.compile(ordo.torch.attention, backend="aot_eager", fullgraph=True)
+    return call(*tensors(*[(1, 90, 2, 32)] * 3), causal=True, dropout_p=0.2)[0]
+
+
+def checkpointed():
+    call = lambda *x: ordo.torch.attention(*x, dropout_p=0.2)[0]  # noqa: E731
+    return checkpoint(call, *tensors(*[(1, 90, 2, 32)] * 3), use_reentrant=False)
+
+
+CALLS = [packed, padded, heads_first, sdpa, rules, compiled, checkpointed]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_every_kind_of_call(call, tmp_path, command):
     torch.manual_seed(6)
     with ordo.Recorder(tmp_path / "run.jsonl", calls=tmp_path / "calls", calls_every=1) as recorder:
