@@ -78,13 +78,13 @@ static request saved_of(const StableIValue *stack)
     return r;
 }
 
-enum { SAVED = 7, REST = 6 }; /* tensors of a backward pass; what follows them */
+enum { SAVED = 7 }; /* tensors of a backward pass */
 
-static bool pass_back(request *r, const StableIValue *stack, const sums *carried,
+static bool pass_back(request *r, const StableIValue *rest, const sums *carried,
                       tensor *made[GRADIENTS])
 {
     struct CUDAGuardOpaque *guard = NULL;
-    const bool done = read_rest(r, stack + SAVED) && check_query(r) && check_request(r) &&
+    const bool done = read_rest(r, rest) && check_query(r) && check_request(r) &&
                       guard_device(&r->x[0], &guard) && run_backward(r, carried, made);
     if (guard)
         torch.aoti_torch_delete_cuda_guard(guard);
@@ -96,7 +96,7 @@ static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
     (void)arguments, (void)results;
     request r = saved_of(stack);
     tensor *made[GRADIENTS] = { NULL };
-    const bool done = pass_back(&r, stack, NULL, made);
+    const bool done = pass_back(&r, stack + SAVED, NULL, made);
     hand_over(stack, &r, done, GRADIENTS, made);
 }
 
@@ -104,10 +104,10 @@ static void backward_part(StableIValue *stack, uint64_t arguments, uint64_t resu
 {
     (void)arguments, (void)results;
     request r = saved_of(stack);
-    const StableIValue *last = stack + SAVED + REST;
-    const sums carried = { tensor_of(last[0]), tensor_of(last[1]), (int64_t)last[2] };
+    const StableIValue *own = stack + SAVED;
+    const sums carried = { tensor_of(own[0]), tensor_of(own[1]), (int64_t)own[2] };
     tensor *made[GRADIENTS] = { NULL };
-    const bool done = pass_back(&r, stack, &carried, made);
+    const bool done = pass_back(&r, own + 3, &carried, made);
     release(carried.dk), release(carried.dv);
     hand_over(stack, &r, done, DSINK, made);
 }
@@ -200,7 +200,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 7 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 8 }; /* of what the operators take; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,
@@ -243,14 +243,27 @@ void ordo_torch_forget(void)
     forget();
 }
 
-/* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on. */
-ORDO_API void ordo_torch_set_memory(int device, int64_t limit, void *side);
+/* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on; unless
+ * `known` it is asked for again. */
+ORDO_API void ordo_torch_set_memory(int device, int64_t limit, void *side, bool known);
 
-void ordo_torch_set_memory(int device, int64_t limit, void *side)
+void ordo_torch_set_memory(int device, int64_t limit, void *side, bool known)
 {
     const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
     pthread_mutex_lock(&lock);
-    memory[at].limit = limit, memory[at].side = side;
+    memory[at].limit = limit, memory[at].side = side, memory[at].known = known;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Ask for the memory of every device, by this function, when it is next needed. */
+ORDO_API void ordo_torch_ask_memory(ask_python *ask);
+
+void ordo_torch_ask_memory(ask_python *ask)
+{
+    pthread_mutex_lock(&lock);
+    ask_memory = ask;
+    for (int at = 0; at <= MAX_DEVICES; at++)
+        memory[at].known = false;
     pthread_mutex_unlock(&lock);
 }
 

@@ -265,7 +265,7 @@ static kept_plan *make_plan(const call_key *key)
 {
     kept_plan *made = calloc(1, sizeof *made);
     if (!made) {
-        no_memory(sizeof *made);
+        no_memory(sizeof *made, &(view) { .device_type = cpu_type });
         return NULL;
     }
     const int64_t row = key->axes - 3;

@@ -6,13 +6,17 @@
 
 /* ---- what Python sets ---- */
 
-/* Memory for keep bits on a device, which Python sets before the first call with dropout there:
- * the limit, what bits take that wait for a backward pass, and a stream to make bits on. The last
+/* Memory for keep bits on a device: the limit, what bits take that wait for a backward pass, and a
+ * stream to make bits on. Python sets limit and stream when they are first asked for. The last
  * place is the CPU's. */
 static struct {
+    bool known;
     int64_t limit, kept;
     void *side;
 } memory[MAX_DEVICES + 1];
+
+typedef void ask_python(int device); /* which calls ordo_torch_set_memory(); -1 the CPU */
+static ask_python *ask_memory;
 
 static int place_of(int32_t device_type, int32_t device)
 {
@@ -23,6 +27,11 @@ static int place_of(int32_t device_type, int32_t device)
 static uint64_t room_on(const view *q)
 {
     const int at = place_of(q->device_type, q->device);
+    pthread_mutex_lock(&lock);
+    const bool known = memory[at].known;
+    pthread_mutex_unlock(&lock);
+    if (!known)
+        ask_memory(at == MAX_DEVICES ? -1 : at);
     pthread_mutex_lock(&lock);
     const int64_t room = memory[at].limit - memory[at].kept;
     pthread_mutex_unlock(&lock);
@@ -167,7 +176,7 @@ static bool run_cpu(kept_plan *of, const request *r, int pass, ordo_call *call, 
         }
     }
     block *work = take_block(of->workspace[pass]);
-    bool done = work || no_memory((int64_t)of->workspace[pass]);
+    bool done = work || no_memory((int64_t)of->workspace[pass], &r->x[0]);
     if (work) {
         call->workspace = (char *)work + ALIGN, call->workspace_bytes = of->workspace[pass];
         const ordo_status status = run(of->plan, call);
@@ -211,12 +220,12 @@ static bool run_cuda(kept_plan *of, const request *r, int pass, ordo_call *call,
             call->keep_bits = (void *)((char *)work + rounded(size));
     }
     if (failed && of->bits_needed)
-        return no_memory((int64_t)(rounded(size) + of->bits_bytes));
+        return no_memory((int64_t)(rounded(size) + of->bits_bytes), &r->x[0]);
     if (failed || (!work && size)) {
         work = NULL;
         if (size &&
             torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size), &work) != TORCH_DONE)
-            return no_memory((int64_t)rounded(size));
+            return no_memory((int64_t)rounded(size), &r->x[0]);
     }
     call->workspace = size ? work : NULL, call->workspace_bytes = size;
     bool done = true;

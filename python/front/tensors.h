@@ -226,10 +226,12 @@ static int64_t bytes_of(const shape *x, int32_t dtype)
     return bytes;
 }
 
-/* Python allocates so much once more, which raises PyTorch's own error. */
-static bool no_memory(int64_t bytes)
+/* Python allocates so much there once more, which raises PyTorch's own error. */
+static bool no_memory(int64_t bytes, const view *on)
 {
-    return REFUSE("memory", "%" PRId64 " bytes: not enough memory", bytes);
+    REFUSE("memory", "%" PRId64 " bytes on ", bytes);
+    say_device(on->device_type, on->device);
+    return say(": not enough memory");
 }
 
 static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **made)
@@ -238,7 +240,7 @@ static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **
                                        like->device, made) == TORCH_DONE)
         return true;
     *made = NULL;
-    return no_memory(bytes_of(of, dtype));
+    return no_memory(bytes_of(of, dtype), like);
 }
 
 static void *data_of(tensor *x)

@@ -14,22 +14,9 @@ from .._problem import Shard
 from .._words import Keying
 from . import _call, _plans
 from . import _front as f
-from ._call import (
-    Arguments,
-    Inputs,
-    checked,
-    close_gaps,
-    ends_beside,
-    filled,
-    known_call,
-    learn,
-    prepare,
-    width_of,
-    with_drawn,
-    with_prepared,
-)
+from ._call import Arguments, Inputs, filled, known_call, plain, width_of
 from ._inputs import Lists, Rules, call_of, sequences
-from ._node import eager, plain, run
+from ._node import eager, watched
 
 
 def attention(
@@ -109,7 +96,6 @@ def forget() -> None:
     """Make every plan anew, for those who change what is read when a plan is made."""
     f.forget_plans()
     _plans.forget_plans()
-    _call.forget_rules()
 
 
 # ---- every call ----
@@ -117,21 +103,24 @@ def forget() -> None:
 
 def call(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
     """(o, lse)."""
+    return run_inputs(q, k, v, a, now=False)[:2]
+
+
+def run_inputs(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = True
+) -> tuple[Tensor, Tensor, Inputs]:
+    """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
     _call.check_packed(a)
     if a.prepared is not None:
-        a = with_prepared(a)
+        a = _call.with_prepared(a)
+    back = None
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
-        return _without_gaps(q, k, v, a)
-    inputs = prepare(q, k, v, a)
-    made = attend(*inputs, a.sink, a.prepared)
-    learn(a, inputs)
-    return made
-
-
-def run_inputs(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor, Inputs]:
-    """(o, lse, inputs), with the seed and offset that were drawn."""
-    inputs = with_drawn(prepare(q, k, v, a))
-    return *attend(*inputs, a.sink, a.prepared), inputs
+        q, k, v, a, back = _call.without_gaps(q, k, v, a)
+    inputs = _call.prepare(q, k, v, a, now)
+    o, lse = attend(*inputs, a.sink, a.prepared)
+    if back is not None:
+        o, lse = o.index_select(0, back), lse.index_select(1, back)
+    return o, lse, inputs
 
 
 def attend(
@@ -143,20 +132,19 @@ def attend(
         if "DTensor" in (type(q).__name__, type(sink).__name__):
             raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
         sink = sink.to(device=q.device, dtype=torch.float32).contiguous()
+        if _no_keys(q, k, lists):
+            o, lse = attend(q, k, v, lists, rules)
+            seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs
+            return torch.where(o == 0, o, sink[:, None].to(o)), torch.where(seen, sink[:, None], lse)
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)
-    bits = None
-    if prepared is not None and plain(q, k, v):
-        bits = prepared.take(q, k, lists, rules)
-    if sink is not None and _no_keys(q, k, lists):
-        o, lse = attend(q, k, v, lists, rules)
-        seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs
-        return torch.where(o == 0, o, sink[:, None].to(o)), torch.where(seen, sink[:, None], lse)
-    width, dim = width_of(q, v), v.shape[-1]
+    real, width, dim = plain(q, k, v), width_of(q, v), v.shape[-1]
+    bits = prepared.take(q, k, lists, rules) if real and prepared is not None else None
     if width:  # zeros change no score
         q, k, v = filled(width, q, k, v)
-    o, lse = run(q, k, v, call_of(lists, rules, bits), sink)
+    made = call_of(lists, rules, bits, sink)
+    o, lse = eager(q, k, v, made, sink) if real else watched(q, k, v, made)
     return o[..., :dim].contiguous() if width else o, lse
 
 
@@ -169,30 +157,3 @@ def _no_keys(q: Tensor, k: Tensor, lists: Lists) -> bool:
             "unsupported", "sink given, no keys: expected a dense batch; it is packed or padded"
         )
     return True
-
-
-def _without_gaps(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> tuple[Tensor, Tensor]:
-    """(o, lse) of packed sequences that use some of their rows only."""
-    _call.check_kinds(q, k, v, a)
-    cu_q: Any = a.cu_q
-    cu_kv = ends_beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
-    look = checked() or (q.is_cpu and plain(q, k, v))
-    queries = keys = None
-    if a.q_lens is not None:
-        queries = close_gaps("q", q.shape[0], cu_q, a.q_lens, look)
-    if a.kv_lens is not None:
-        keys = close_gaps("kv", k.shape[0], cu_kv, a.kv_lens, look)
-    a = a._replace(
-        cu_q=cu_q if queries is None else queries.ends,
-        cu_kv=cu_kv if keys is None else keys.ends,
-        max_kv=a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv,
-        q_lens=None,
-        kv_lens=None,
-    )
-    # Each row once: however gradients are scattered back, nothing is added to anything.
-    if keys is not None:
-        k, v = k.index_select(0, keys.rows), v.index_select(0, keys.rows)
-    if queries is None:
-        return call(q, k, v, a)
-    o, lse = call(q.index_select(0, queries.rows), k, v, a)
-    return o.index_select(0, queries.back), lse.index_select(1, queries.back)

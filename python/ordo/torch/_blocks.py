@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._blocks import ARRAYS, BLOCK, WHOLE, BlockMask
 from .._library import Error
+from ._inputs import Rules
 
 
 class Blocks(NamedTuple):
@@ -84,11 +85,13 @@ def _there(mask: BlockMask, device: torch.device, where: str) -> Blocks:
     return made
 
 
-def lists_of_mask(
-    given: Any, q: Tensor, q_len: Any, kv_len: Any, sequences: Any, packed: bool
-) -> Blocks:
+def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules) -> Blocks:
     """The lists of a mask, ordo's or FlexAttention's, on the device of q; Error if it is not one of
     this call."""
+    if type(q).__name__ == "DTensor":
+        raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
+    packed = q.dim() == 3
+    q_len, kv_len = (rules.max_q, rules.max_kv) if packed else (q.shape[1], k.shape[1])
     device, heads, mask = q.device, q.shape[-2], given
     if device.type != "cpu" and device.type != "cuda":
         raise Error("unsupported", f"block_mask, q.device {device}: expected cpu or cuda")

@@ -21,6 +21,7 @@ from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
+from ._dropout import draw, rng_of
 from ._inputs import (
     NO_LISTS,
     Call,
@@ -28,11 +29,11 @@ from ._inputs import (
     Rules,
     call_of,
     check,
-    check_rng,
-    refuse_negative,
+    check_each,
+    check_ends,
+    check_values,
     sequences,
 )
-from ._node import plain
 
 _autocasts = torch._C._is_any_autocast_enabled
 _CUDA = backend_limits("cuda")
@@ -42,7 +43,7 @@ _CUDA = backend_limits("cuda")
 _SIDES = {int, bool, type(None)}  # of a window
 _REALS = {int, float, bool, type(None)}
 KEPT = 4096
-_known: dict[Any, Call] = {}  # by arguments without lists, head sizes, and whether on CUDA
+_known: dict[Any, Any] = {}  # by arguments without lists, head sizes, and whether on CUDA
 
 
 class Arguments(NamedTuple):
@@ -78,114 +79,118 @@ _RULES = Arguments._fields.index("seed")
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 
 
-# ---- calls without lists whose rules are known ----
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+_traced = torch._C._get_tracing_state
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    return not (
+        _compiling()
+        or type(q) not in _PLAIN
+        or type(k) not in _PLAIN
+        or type(v) not in _PLAIN
+        or _modes()
+        or _transforms()
+        or _traced()
+        or not (q.is_cpu or q.is_cuda)
+    )
+
+
+# ---- calls without lists ----
 
 
 def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Tensor, Tensor, Call] | None:
-    """q, k, v and the call of plain tensors whose rules and head sizes are known; None if they are not."""
+    """q, k, v and the call of plain tensors without lists; None if prepare() has to see them."""
     if not plain(q, k, v):
         return None
     try:
-        known = _known.get((rules, q.shape[-1], v.shape[-1], q.is_cuda))
-    except (TypeError, IndexError, RuntimeError):  # an array, which numbers() makes plain; no axes; nested
+        look = rules, q.shape[-1], v.shape[-1], q.is_cuda
+        known = _known.get(look)
+        causal, (left, right), scale, softcap, dropout_p, *_ = rules
+    except (TypeError, ValueError, IndexError, RuntimeError):  # an array; no pair; no axes; nested
         return None
-    if known is None:
-        return None
-    _, (left, right), scale, softcap, dropout_p, *_ = rules
     if not (
         type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
-        and type(softcap) in _REALS and type(dropout_p) in _REALS
+        and type(softcap) in _REALS and type(dropout_p) in _REALS and type(causal) in _TRUTHS
     ):  # fmt: skip
+        return None
+    if known is None:
+        known = _learn(*look)
+    if not known:
         return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
     return q, k, v, known
 
 
-def learn(a: Arguments, inputs: Inputs) -> None:
-    """Keep the call of arguments without lists that were not refused."""
-    q, k, v, lists, rules = inputs
-    if any(x is not None for x in (*lists, *a[_RULES:])) or not plain(q, k, v) or width_of(q, v):
-        return
+def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
+    """The call of these rules, for all that are like it; () if head sizes are to be filled."""
+    known: Call | tuple[()] = ()
+    if not (cuda and fill_width(dim, v_dim)):
+        known = call_of(NO_LISTS, _rules(numbers(Arguments(*rules)), dim, 0, 0))
     if len(_known) >= KEPT:
         _known.clear()
-    _known[numbers(a)[:_RULES], q.shape[-1], v.shape[-1], q.is_cuda] = call_of(NO_LISTS, rules)
-
-
-def forget_rules() -> None:
-    _known.clear()
+    _known[rules, dim, v_dim, cuda] = known
+    return known
 
 
 # ---- every call ----
 
 
-def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> Inputs:
-    """Convert the caller's arguments to those of the operator."""
+def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) -> Inputs:
+    """Convert the caller's arguments to those of the operator. `now`: draw seed and offset here, even
+    if the operator could."""
     check_kinds(q, k, v, a)
     check_packed(a)
     if a.sink is not None:
         _check_sink(q, a.sink)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
-    if a.scale is None:
-        dim = q.shape[-1]
-        if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
-            dim = int(dim)
-        scale = max(dim, 1) ** -0.5
-    else:
-        scale = float(real_of("scale", a.scale))
-    if scale == 0:
-        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
+    dim = q.shape[-1]
+    if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
+        dim = int(dim)
     lists, max_q, max_kv = _lists(q, k, a)
-    if a.block_mask is not None:
-        lists = _with_mask(q, k, lists, max_q, max_kv, a.block_mask)
-    left, right = window_of(a.window)
-    rules = Rules(
-        max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying,
-        () if a.shard is None else _numbers_of(a.shard),
-    )  # fmt: skip
+    rules = _rules(a, dim, max_q, max_kv)
+    real, drops = plain(q, k, v), a.dropout_p > 0
     listed = any(x is not None for x in lists)
-    if listed and (checked() or (a.dropout_p > 0 and q.is_cpu)) and plain(q, k, v):
+    read = real and listed and (checked() or (drops and q.is_cpu))
+    if read or a.block_mask is not None or (drops and not real):
         check(q, k, v, lists)
+    if read:
         check_values(q, k, lists, rules)
-    if a.dropout_p > 0:  # last: a call that is refused has drawn nothing
-        if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
-            raise Error(
-                "unsupported",
-                "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
-                "q.to_local() with shard=ordo.Shard(...) and a common seed",
-            )
-        if a.seed is not None or a.rng_state is not None:
-            lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
-        elif a.generator is not None or not plain(q, k, v):
-            lists = lists._replace(rng=_drawn(q, k, v, lists, rules, a.generator))
-    return q, k, v, lists if listed or lists.rng is not None else NO_LISTS, rules
-
-
-def with_drawn(inputs: Inputs) -> Inputs:
-    """The same with the seed and offset of dropout, drawn now instead of by the operator."""
-    q, k, v, lists, rules = inputs
-    if rules.dropout_p > 0 and lists.rng is None:
-        lists = lists._replace(rng=_drawn(q, k, v, lists, rules))
+    if a.block_mask is not None:
+        lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
+    if not drops:
+        return q, k, v, lists if listed or a.block_mask is not None else NO_LISTS, rules
+    if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
+        raise Error(
+            "unsupported",
+            "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
+            "q.to_local() with shard=ordo.Shard(...) and a common seed",
+        )
+    if a.seed is not None or a.rng_state is not None:
+        lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
+    elif now or a.generator is not None or not real:  # else the operator draws
+        if real:
+            _refuse(q, k, v, lists, rules)
+        lists = lists._replace(rng=draw(q, a.generator))
     return q, k, v, lists, rules
 
 
-def _drawn(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, generator: Any = None
-) -> Tensor:
-    """Seed and offset of a call, after all that the operators would refuse."""
-    if not plain(q, k, v):
-        check(q, k, v, lists)
-        return draw(q, generator)
-    flags, *rest = call_of(lists, rules)
+def _refuse(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise what an operator would refuse: a call that is refused has drawn nothing."""
     width = width_of(q, v)
     if width:
         q, k, v = filled(width, q, k, v)
+    flags, *rest = call_of(lists, rules)
     try:
         f.keep_bits(q, k, v, flags | f.ASK, *rest)  # which makes the plan, and no bits
     except RuntimeError as error:
-        raise f.error_of(error, q.device) from None
-    return draw(q, generator)
+        raise f.error_of(error) from None
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,8 +227,6 @@ def check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
                 "unsupported",
                 f"{name}.layout {x.layout}: expected torch.strided; {name}.to_dense() has that",
             )
-        if name not in ("q", "k", "v"):
-            refuse_negative(name, x)
 
 
 def _check_sink(q: Tensor, sink: Any) -> None:
@@ -264,21 +267,16 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     return Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
 
 
-def _with_mask(q: Tensor, k: Tensor, lists: Lists, max_q: int, max_kv: int, mask: Any) -> Lists:
-    """The lists with those of a block mask."""
-    if type(q).__name__ == "DTensor":
-        raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
-    packed = lists.cu_q is not None
-    if q.dim() != 4 - packed or k.dim() != 4 - packed:
-        check(q, k, k, lists)
-    if not packed:
-        max_q, max_kv = q.shape[1], k.shape[1]
-    made = lists_of_mask(mask, q, max_q, max_kv, sequences(q, lists), packed)
-    return Lists(*lists[:7], *made)
-
-
-def _numbers_of(shard: Shard) -> tuple[int, ...]:
-    return tuple(getattr(shard, name) for name in Shard.__dataclass_fields__)
+def _rules(a: Arguments, dim: int, max_q: Any, max_kv: Any) -> Rules:
+    """The rules of arguments that numbers() has seen."""
+    scale = max(dim, 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
+    if scale == 0:
+        raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
+    left, right = window_of(a.window)
+    shard = () if a.shard is None else tuple(getattr(a.shard, x) for x in Shard.__dataclass_fields__)
+    return Rules(
+        max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying, shard
+    )
 
 
 def with_prepared(a: Arguments) -> Arguments:
@@ -383,39 +381,6 @@ def checked() -> bool:
     return _Switch.on
 
 
-def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
-    """Raise Error if a list of lengths is wrong. Waits for the device."""
-    rows, columns = q.shape[-3], k.shape[-3]
-    for name, ends, total, longest in (
-        ("cu_q", lists.cu_q, rows, rules.max_q),
-        ("cu_kv", lists.cu_kv, columns, rules.max_kv),
-    ):
-        if ends is not None:
-            check_ends(name, ends.tolist(), total, longest)
-    for name, lengths, most in (("q_lens", lists.q_lens, rows), ("kv_lens", lists.kv_lens, columns)):
-        if lengths is not None:
-            check_each(name, lengths.tolist(), [most] * len(lengths))
-
-
-def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
-    if ends[0] != 0:
-        raise Error("shape", f"{name}[0] {ends[0]}: expected 0")
-    for b, (begin, end) in enumerate(zip(ends, ends[1:]), 1):
-        most = min(begin + longest, total)
-        if not begin <= end <= most:
-            raise Error(
-                "shape",
-                f"{name}[{b}] {end}: expected {begin}..{most} (a sequence of 0..{longest}, "
-                f"{total} rows in all)",
-            )
-
-
-def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
-    for b, (length, room) in enumerate(zip(lengths, rooms)):
-        if not 0 <= length <= room:
-            raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")
-
-
 # ---- as the library takes them ----
 
 _MOST = 2**31 - 1
@@ -476,6 +441,35 @@ def full_lengths(name: str, x: Tensor, lens: Tensor | None) -> Tensor:
 # ---- packed sequences with gaps ----
 
 
+def without_gaps(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments
+) -> tuple[Tensor, Tensor, Tensor, Arguments, Tensor | None]:
+    """Packed sequences that use some of their rows, as those rows alone; and where each row of the
+    result is, unless q is as it was."""
+    check_kinds(q, k, v, a)
+    cu_q: Any = a.cu_q
+    cu_kv = ends_beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
+    look = checked() or (q.is_cpu and plain(q, k, v))
+    queries = keys = None
+    if a.q_lens is not None:
+        queries = close_gaps("q", q.shape[0], cu_q, a.q_lens, look)
+    if a.kv_lens is not None:
+        keys = close_gaps("kv", k.shape[0], cu_kv, a.kv_lens, look)
+    a = a._replace(
+        cu_q=cu_q if queries is None else queries.ends,
+        cu_kv=cu_kv if keys is None else keys.ends,
+        max_kv=a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv,
+        q_lens=None,
+        kv_lens=None,
+    )
+    # Each row once: however gradients are scattered back, nothing is added to anything.
+    if keys is not None:
+        k, v = k.index_select(0, keys.rows), v.index_select(0, keys.rows)
+    if queries is None:
+        return q, k, v, a, None
+    return q.index_select(0, queries.rows), k, v, a, queries.back
+
+
 class Moved(NamedTuple):
     """Rows of a packed tensor with the used ones in front."""
 
@@ -515,58 +509,6 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -
     rows = torch.argsort(unused.to(torch.uint8), stable=True)
     moved = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
     return Moved(rows, torch.argsort(rows), moved)
-
-
-# ---- seed and offset of dropout ----
-
-_LIMIT = 2**32
-
-
-def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Seed and offset, on the device of `like`.
-
-    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
-    """
-    if generator is not None:
-        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
-    drawn: Tensor = torch.ops.ordo.draw(like) if torch.compiler.is_compiling() else f.draw(like)
-    return drawn
-
-
-def rng_of(
-    q: Tensor,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
-    if seed is None and rng_state is None:
-        return draw(q, generator)
-    if generator is not None or (seed is not None and rng_state is not None):
-        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
-    if rng_state is not None:
-        if not isinstance(rng_state, Tensor):
-            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
-        check_rng(rng_state, q)
-        return rng_state
-    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
-    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
-        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
-    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
-    if q.is_cpu:
-        return torch.tensor(signed, dtype=torch.int64, device=q.device)
-    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
-    made[:1].fill_(signed[0])
-    return made
-
-
-def _pair(seed: Any) -> tuple[int, ...]:
-    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
-    given = seed.tolist() if hasattr(seed, "tolist") else seed
-    try:
-        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
-    except TypeError:
-        return ()
 
 
 # ---- head sizes ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -17,7 +18,6 @@ from ._inputs import Lists, Rules, call_of, sequences
 
 _SHARE = 1 / 8  # of the free memory, unless set_keep_bits_memory() says otherwise
 _limit: int | float = _SHARE
-_limits: dict[torch.device, int] = {}  # in bytes, once they have been computed
 
 
 def set_keep_bits_memory(limit: int | float | None) -> None:
@@ -32,7 +32,7 @@ def set_keep_bits_memory(limit: int | float | None) -> None:
     """
     global _limit
     _limit = _SHARE if limit is None else _checked(limit)
-    _limits.clear()
+    f.ask_memory(_provide)
 
 
 def set_mask_memory(limit: int | float | None) -> None:
@@ -58,16 +58,17 @@ def _checked(limit: Any) -> int | float:
     return size
 
 
-def provide(device: torch.device) -> None:
-    """Tell the operators how much memory keep bits may take on a device, before a call with
-    dropout there."""
-    if device not in _limits:
-        side = _side(device).cuda_stream if device.type == "cuda" else None
-        f.set_memory(_number(device), _limit_of(device), side)
+@f.ASK_MEMORY
+def _provide(number: int) -> None:
+    """Tell the operators how much memory keep bits may take on a device, and which stream makes them."""
+    device = torch.device("cpu") if number < 0 else torch.device("cuda", number)
+    capturing = number >= 0 and torch.cuda.is_current_stream_capturing()
+    side = _side(device).cuda_stream if number >= 0 else None
+    # A capture is no time to ask the driver: asked again later.
+    f.set_memory(number, _limit_of(device, capturing), side, not capturing)
 
 
-def _number(device: torch.device) -> int:
-    return -1 if device.type != "cuda" else int(device.index)
+f.ask_memory(_provide)
 
 
 _sides: dict[torch.device, Any] = {}
@@ -80,25 +81,16 @@ def _side(device: torch.device) -> Any:
     return _sides[device]
 
 
-def _limit_of(device: torch.device) -> int:
-    found = _limits.get(device)
-    if found is not None:
-        return found
+def _limit_of(device: torch.device, capturing: bool = False) -> int:
+    """In bytes. Of all memory while a graph is captured."""
     if isinstance(_limit, int):
-        _limits[device] = _limit
         return _limit
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        # A capture is no time to ask the driver: of all memory, and asked again later.
+    if device.type != "cuda":
+        return int(_limit * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if capturing:
         return int(_limit * torch.cuda.get_device_properties(device).total_memory)
-    _limits[device] = int(_limit * _free(device))
-    return _limits[device]
-
-
-def _free(device: torch.device) -> int:
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0] + unused)
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(_limit * (torch.cuda.mem_get_info(device)[0] + unused))
 
 
 _MODES = ("auto", "fused", "sequential", "overlapped", "pipelined")
@@ -110,6 +102,57 @@ def dropout_mode() -> str:
     if mode not in _MODES:
         raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected {', '.join(_MODES)}")
     return mode
+
+
+# ---- seed and offset of dropout ----
+
+_LIMIT = 2**32
+
+
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if generator is not None:
+        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+    drawn: Tensor = torch.ops.ordo.draw(like) if torch.compiler.is_compiling() else f.draw(like)
+    return drawn
+
+
+def rng_of(
+    q: Tensor,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
+    if seed is None and rng_state is None:
+        return draw(q, generator)
+    if generator is not None or (seed is not None and rng_state is not None):
+        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
+    if rng_state is not None:
+        if not isinstance(rng_state, Tensor):
+            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
+        return rng_state
+    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
+    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
+        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
+    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
+    if q.is_cpu:
+        return torch.tensor(signed, dtype=torch.int64, device=q.device)
+    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
+    made[:1].fill_(signed[0])
+    return made
+
+
+def _pair(seed: Any) -> tuple[int, ...]:
+    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
+    given = seed.tolist() if hasattr(seed, "tolist") else seed
+    try:
+        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
+    except TypeError:
+        return ()
 
 
 # ---- bits that are made ahead ----
@@ -177,7 +220,6 @@ def make_ahead(
     if torch.compiler.is_compiling() or type(q) is not Tensor or torch._C._len_torch_dispatch_stack():
         return PreparedDropout(lists, None)  # a graph makes its bits where it uses them
     device = ahead.rng_state.device
-    provide(device)
     flags, *rest = call_of(lists, rules)
     flags |= f.KEEP if hidden else 0
     if device.type != "cuda":
@@ -199,7 +241,6 @@ def make_ahead(
 
 def made_ahead(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> bool:
     """Whether the bits of a call are to be made before it, if there is room for them."""
-    provide(q.device)
     flags, *rest = call_of(lists, rules)
     return _make(q, k, v, flags | f.ASK, rest) is not None
 
@@ -208,7 +249,7 @@ def _make(q: Tensor, k: Tensor, v: Tensor, flags: int, rest: Any) -> Tensor | No
     try:
         bits: Tensor | None = f.keep_bits(q, k, v, flags, *rest)
     except RuntimeError as error:
-        raise f.error_of(error, q.device) from None
+        raise f.error_of(error) from None
     return bits
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._attention import call, run_inputs
+from ._attention import run_inputs
 from ._call import Arguments, known_call
 from ._inputs import empty
 from ._mask import signed_probabilities
@@ -219,9 +219,9 @@ def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ..
 
 
 def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
+    out, lse, inputs = run_inputs(q, k, v, arguments, all_three)
     if not all_three:
-        return call(q, k, v, arguments)[0]
-    out, lse, inputs = run_inputs(q, k, v, arguments)
+        return out
     with torch.no_grad():
         s_dmask = q.new_empty(0)
         if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):

@@ -54,5 +54,5 @@ def _count_backward(
 
 @register_flop_formula(ops.backward_part, get_raw=True)
 def _count_part(*given: Any, out_val: Any = None) -> int:
-    """The same of the rows that are given; the sums and `carry` come last."""
-    return int(_count_backward(*given[:-3]))
+    """The same of the rows that are given; the sums and `carry` come behind the tensors."""
+    return int(_count_backward(*given[:7], *given[10:]))

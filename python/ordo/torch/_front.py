@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from ctypes import c_char_p, c_int, c_int64, c_void_p
+from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +33,22 @@ SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, A
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 7  # of what the operators take, as in front.c
-_CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
+_REVISION = 8  # of what the operators take, as in front.c
+CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)
 _SCHEMAS = {
-    f"forward(Tensor q, Tensor k, Tensor v, {_CALL}) -> (Tensor, Tensor, Tensor)": None,
-    f"eager_forward(Tensor q, Tensor k, Tensor v, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": _DRAWS,
-    f"backward({_SAVED}, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
-    f"eager_backward({_SAVED}, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
-    f"backward_part({_SAVED}, {_CALL.replace('=0', '').replace('=[]', '')}, Tensor(a!) dk_sums, "
-    "Tensor(b!) dv_sums, int carry) -> (Tensor, Tensor, Tensor)": None,
-    f"keep_bits(Tensor q, Tensor k, Tensor v, {_CALL}) -> Tensor": None,
+    f"forward(Tensor q, Tensor k, Tensor v, {CALL}) -> (Tensor, Tensor, Tensor)": None,
+    f"eager_forward(Tensor q, Tensor k, Tensor v, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": _DRAWS,
+    f"backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
+    f"eager_backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
+    f"backward_part({_SAVED}, Tensor(a!) dk_sums, Tensor(b!) dv_sums, int carry, {CALL}) -> (Tensor, Tensor, Tensor)": None,
+    f"keep_bits(Tensor q, Tensor k, Tensor v, {CALL}) -> Tensor": None,
     "draw(Tensor like) -> Tensor": _DRAWS,
 }
 _PURE = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+ASK_MEMORY = CFUNCTYPE(None, c_int)
 
 library = torch.library.Library("ordo", "DEF")
 
@@ -71,17 +72,19 @@ def _start() -> Any:
             f"{place} cannot be used with torch {torch.__version__}: {why_not.decode()}; ordo.torch "
             "needs PyTorch 2.10 or later"
         )
-    compiled.ordo_torch_set_memory.argtypes = [c_int, c_int64, c_void_p]
+    compiled.ordo_torch_set_memory.argtypes = [c_int, c_int64, c_void_p, c_bool]
+    compiled.ordo_torch_ask_memory.argtypes = [ASK_MEMORY]
     compiled.ordo_torch_hold.argtypes = [c_int, c_int64]
     compiled.ordo_torch_counts.argtypes = [ctypes.POINTER(c_int64)]
-    for name in ("forget", "set_memory", "hold", "counts"):
+    for name in ("forget", "set_memory", "ask_memory", "hold", "counts"):
         getattr(compiled, f"ordo_torch_{name}").restype = None
     return compiled
 
 
 _compiled = _start()
 forget_plans = _compiled.ordo_torch_forget
-set_memory = _compiled.ordo_torch_set_memory  # of keep bits: device (-1 the CPU), bytes, stream
+set_memory = _compiled.ordo_torch_set_memory  # of keep bits: device (-1 the CPU), bytes, stream, known
+ask_memory = _compiled.ordo_torch_ask_memory  # the function to ask for it, when it is next needed
 hold = _compiled.ordo_torch_hold  # count bits that wait for a backward pass: device, bytes
 
 
@@ -106,7 +109,7 @@ _STATUS = re.compile(
 )
 
 
-def error_of(error: RuntimeError, device: Any) -> Exception:
+def error_of(error: RuntimeError) -> Exception:
     """The Error of ordo that a kernel raised; for memory that ran out PyTorch's own, raised by
     another attempt; what is neither as it is."""
     found = _STATUS.match(str(error))
@@ -115,7 +118,8 @@ def error_of(error: RuntimeError, device: Any) -> Exception:
     status, message = found[1], found[2].rstrip()
     if status == "memory":
         try:
-            torch.empty(int(message.split()[0]), dtype=torch.uint8, device=device)
+            count, _, _, device, *_ = message.replace(": ", " ").split()
+            torch.empty(int(count), dtype=torch.uint8, device=device)
         except (RuntimeError, ValueError) as own:
             return own
     return Error(status, message)

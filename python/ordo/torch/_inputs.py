@@ -58,18 +58,12 @@ _MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
 
 
-class Call(NamedTuple):
-    """What the operators take beside the tensors that have gradients."""
-
-    flags: int
-    scale: float
-    more: tuple[Tensor, ...] = ()  # in the order of the flags; the sink is not among them
-    softcap: float = 0.0
-    dropout_p: float = 0.0
-    sizes: tuple[Any, ...] = ()
+# What the operators take beside the tensors that have gradients: flags, scale, more, and softcap,
+# dropout_p and sizes as far as they have not their defaults.
+Call = tuple[Any, ...]
 
 
-def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
+def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None, sink: Tensor | None = None) -> Call:
     """The call of these lists and rules."""
     if rules.keying not in _KEYINGS:
         raise Error("argument", f"keying {rules.keying!r}: expected ordo or fa2")
@@ -83,11 +77,15 @@ def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None) -> Call:
         if x is not None:
             flags |= flag
             more.append(x)
-    sizes: tuple[Any, ...] = ()
+    if sink is not None:
+        flags |= f.SINK
+        more.append(sink)
     if rules.left != -1 or rules.right != -1 or lists.cu_q is not None or rules.shard:
-        shard = rules.shard or (0,) * 7
-        sizes = (rules.left, rules.right, rules.max_q, rules.max_kv, *shard)
-    return Call(flags, rules.scale, tuple(more), rules.softcap, rules.dropout_p, sizes)
+        sizes = rules.left, rules.right, rules.max_q, rules.max_kv, *(rules.shard or (0,) * 7)
+        return flags, rules.scale, more, rules.softcap, rules.dropout_p, sizes
+    if rules.softcap or rules.dropout_p:
+        return flags, rules.scale, more, rules.softcap, rules.dropout_p
+    return flags, rules.scale, more
 
 
 def lists_of(flags: int, more: Any) -> Lists:
@@ -186,16 +184,6 @@ def _check_list(name: str, x: Tensor, dtype: Any, q: Tensor) -> None:
         raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
     if not x.is_contiguous():
         raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
-    refuse_negative(name, x)
-
-
-def refuse_negative(name: str, x: Tensor) -> None:
-    """Raise Error for a tensor whose memory holds the other sign. A graph of torch.compile has no
-    is_neg(); there the dispatcher gives operators the values."""
-    if not torch.compiler.is_compiling() and x.is_neg():
-        raise Error(
-            "argument", f"{name}.is_neg() True: expected False; {name}.resolve_neg() has that"
-        )
 
 
 def _names(things: Any) -> str:
@@ -243,3 +231,36 @@ def check_saved(
     ):
         if x is not None:
             check_one(name, x, shape, dtype, q.device)
+
+
+def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise Error if a list of lengths is wrong. Waits for the device."""
+    rows, columns = q.shape[-3], k.shape[-3]
+    for name, ends, total, longest in (
+        ("cu_q", lists.cu_q, rows, rules.max_q),
+        ("cu_kv", lists.cu_kv, columns, rules.max_kv),
+    ):
+        if ends is not None:
+            check_ends(name, ends.tolist(), total, longest)
+    for name, lengths, most in (("q_lens", lists.q_lens, rows), ("kv_lens", lists.kv_lens, columns)):
+        if lengths is not None:
+            check_each(name, lengths.tolist(), [most] * len(lengths))
+
+
+def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
+    if ends[0] != 0:
+        raise Error("shape", f"{name}[0] {ends[0]}: expected 0")
+    for b, (begin, end) in enumerate(zip(ends, ends[1:]), 1):
+        most = min(begin + longest, total)
+        if not begin <= end <= most:
+            raise Error(
+                "shape",
+                f"{name}[{b}] {end}: expected {begin}..{most} (a sequence of 0..{longest}, "
+                f"{total} rows in all)",
+            )
+
+
+def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
+    for b, (length, room) in enumerate(zip(lengths, rooms)):
+        if not 0 <= length <= room:
+            raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")

@@ -13,8 +13,7 @@ from ._inputs import Lists, Rules, call_of, check, lists_of, rules_of, sequences
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
 f.library.define(
-    "keep_mask(Tensor q, Tensor k, Tensor v, int flags, float scale, Tensor[] more, float softcap, "
-    "float dropout_p, SymInt[] sizes) -> Tensor",
+    f"keep_mask(Tensor q, Tensor k, Tensor v, {f.CALL}) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -29,8 +28,8 @@ def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Te
 
 
 def _keep_mask(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float,
-    dropout_p: float, sizes: Any,
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
+    dropout_p: float = 0.0, sizes: Any = (),
 ) -> Tensor:  # fmt: skip
     lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
     bits = f.keep_bits(q, k, v, flags | f.HIDDEN, scale, more, softcap, dropout_p, sizes)
@@ -46,8 +45,8 @@ f.library.impl("keep_mask", _keep_mask, "CompositeExplicitAutograd")
 
 @torch.library.register_fake("ordo::keep_mask", lib=f.library)
 def _keep_mask_fake(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float,
-    dropout_p: float, sizes: Any,
+    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
+    dropout_p: float = 0.0, sizes: Any = (),
 ) -> Tensor:  # fmt: skip
     lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
     check(q, k, v, lists, dropout_p)

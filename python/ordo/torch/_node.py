@@ -1,8 +1,8 @@
 """One call of attention: the formula of autograd around the operators, and their fake kernels.
 
-run() goes to the operators: in graphs to those by name, else below autograd, inside Node where a
-gradient is asked for. The kernels at the key Autograd are the same Node, so that graphs that are run
-again, and callers of the operators, have gradients.
+eager() goes below autograd, inside Node where a gradient is asked for; watched() to the operators, in
+graphs by name. The kernels at the key Autograd are the same Node, so that graphs that are run again,
+and callers of the operators, have gradients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.autograd import forward_ad
 
 from .._library import Error
 from . import _front as f
-from ._dropout import provide
 from ._inputs import Call, check, check_saved, lists_of
 
 
@@ -24,52 +23,13 @@ Pair = tuple[Tensor, Tensor]  # o and lse
 
 _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
-_traced = torch._C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
-_PLAIN = (Tensor, torch.nn.Parameter)
 _DROPS = f.RNG | f.DRAW
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
-    return not (
-        _compiling()
-        or type(q) not in _PLAIN
-        or type(k) not in _PLAIN
-        or type(v) not in _PLAIN
-        or _modes()
-        or _transforms()
-        or _traced()
-        or not (q.is_cpu or q.is_cuda)
-    )
-
-
-def run(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
-    """(o, lse), with gradients for q, k, v and sink from both."""
-    if plain(q, k, v):
-        return eager(q, k, v, call, sink)
-    if _compiling() or _traced():  # never the Function: inside torch.func.grad Dynamo drops its formula
-        return torch.ops.ordo.forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
-    if _transforms():
-        raise Error(
-            "unsupported",
-            "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
-            "torch.autograd.grad() or backward()",
-        )
-    if call.flags & f.RNG:
-        provide(q.device)
-    try:
-        return _forward(q, k, v, *_with_sink(call, sink))[:2]  # type: ignore[no-any-return]
-    except RuntimeError as error:
-        raise f.error_of(error, q.device) from None
-
-
 def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
-    """run() of plain tensors."""
-    if call[0] & _DROPS:
-        provide(q.device)
+    """(o, lse) of plain tensors, with gradients for q, k, v and sink from both."""
     try:
         if forward_ad._current_level >= 0 or (
             _grad_enabled()
@@ -78,34 +38,40 @@ def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = Non
                 or (sink is not None and sink.requires_grad)
             )
         ):  # fmt: skip
-            pair: Pair = _apply(q, k, v, sink, _with_sink(call, sink), True)
+            pair: Pair = _apply(q, k, v, sink, call, True)
             return pair
-        o, lse, _, _ = f.eager_forward(q, k, v, *_with_sink(call, sink))
+        o, lse, _, _ = f.eager_forward(q, k, v, *call)
         return o, lse
     except RuntimeError as error:
-        raise f.error_of(error, q.device) from None
+        raise f.error_of(error) from None
 
 
-def _with_sink(call: Call, sink: Tensor | None) -> Any:
-    """The arguments of the operator; trailing ones that have their defaults are left out."""
-    flags, scale, more, softcap, dropout_p, sizes = call
-    if sink is not None:
-        flags, more = flags | f.SINK, (*more, sink)
-    if sizes:
-        return flags, scale, more, softcap, dropout_p, sizes
-    if softcap or dropout_p:
-        return flags, scale, more, softcap, dropout_p
-    return flags, scale, more
+def watched(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Pair:
+    """The same of other tensors."""
+    if _compiling() or torch._C._get_tracing_state():  # never Node: in torch.func.grad Dynamo drops its formula
+        return torch.ops.ordo.forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
+    if torch._C._functorch.peek_interpreter_stack():
+        raise Error(
+            "unsupported",
+            "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
+            "torch.autograd.grad() or backward()",
+        )
+    try:
+        return _forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        raise f.error_of(error) from None
 
 
 class Node(torch.autograd.Function):
     """Attention with its gradients. Saved are q, k, v, o, lse and what `more` holds."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, given: Any, plain: bool) -> Any:
-        flags, scale, more, *rest = given
-        if plain:  # under hooks (checkpoints, offloading) bits are made again: as many are saved
-            keep = f.KEEP if flags & _DROPS and not _hooks(True) else 0
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, call: Call, plain: bool) -> Any:
+        flags, scale, more, *rest = call
+        if plain:
+            keep = 0
+            if flags & _DROPS and not _hooks(True):  # under hooks (checkpoints, offloading) bits are
+                keep = f.KEEP  # made again: as many are saved
             o, lse, bits, rng = f.eager_forward(q, k, v, flags | keep, scale, more, *rest)
             if rng is not None:
                 flags, more = flags ^ f.DRAW | f.RNG, (rng, *more)
@@ -113,7 +79,7 @@ class Node(torch.autograd.Function):
                 flags, more = _saved_bits(flags, more, bits)
         else:
             with f.below():
-                o, lse, _ = torch.ops.ordo.forward(q, k, v, *given)
+                o, lse, _ = torch.ops.ordo.forward(q, k, v, *call)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, o, lse, *more)
         ctx.call = plain, k.shape, flags, scale, rest
@@ -137,7 +103,7 @@ class Node(torch.autograd.Function):
         try:
             return (*f.eager_backward(*given), None, None)
         except RuntimeError as error:
-            raise f.error_of(error, q.device) from None
+            raise f.error_of(error) from None
 
 
 def _saved_bits(flags: int, more: Any, bits: Tensor | None) -> tuple[int, list[Tensor]]:
@@ -163,7 +129,7 @@ def held(bits: Tensor) -> None:
     weakref.finalize(bits, f.hold, device, -bits.numel()).atexit = False
 
 
-# Function.apply() itself, without a look for functorch: run() has made sure of that.
+# Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, Node).apply
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._dropout import provide
 from ._inputs import Lists, Rules, call_of
 from ._call import filled, width_of
 
@@ -46,8 +45,6 @@ def forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(o, lse). `flags`: HEADS_FIRST or LIKE_Q, which take head sizes as they are."""
-    if lists.rng is not None:
-        provide(q.device)
     width, dim, like = width_of(q, v), v.shape[-1], q
     if width:
         q, k, v = filled(width, q, k, v)
@@ -56,7 +53,7 @@ def forward(
         with f.below():
             o, lse, _ = f.forward(q, k, v, more | flags, *rest)
     except RuntimeError as error:
-        raise f.error_of(error, q.device) from None
+        raise f.error_of(error) from None
     return _narrow(o, dim, like if flags & f.LIKE_Q else None) if width else o, lse
 
 
@@ -72,8 +69,6 @@ def backward(
     sums: Sums | None = None, flags: int = 0,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """(dq, dk, dv), None where they are not wanted."""
-    if lists.rng is not None:
-        provide(k.device)
     q, o, lse, dout, dlse = rows
     width, likes = width_of(q, v), (q, k, v)
     wide = None if sums is None else [sums.dk, sums.dv]
@@ -88,9 +83,9 @@ def backward(
             if wide is None or sums is None:
                 made = f.backward(*given)[:3]
             else:
-                made = f.backward_part(*given, *wide, sums.carry)
+                made = f.backward_part(*given[:7], *wide, sums.carry, *given[7:])
     except RuntimeError as error:
-        raise f.error_of(error, k.device) from None
+        raise f.error_of(error) from None
     if not width:
         return made  # type: ignore[no-any-return]
     if sums is not None and wide is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._call import Arguments, prepare, with_drawn
+from ._call import Arguments, prepare
 from ._dropout import PreparedDropout, make_ahead
 
 
@@ -62,7 +62,7 @@ def prepare_dropout(
             rng_state=rng_state, generator=generator, cu_q=cu_q, cu_kv=cu_kv, max_q=max_q,
             max_kv=max_kv, sequence_ids=sequence_ids,
         )  # fmt: skip
-        q, k, v, lists, rules = with_drawn(prepare(q, k, k, a))
+        q, k, v, lists, rules = prepare(q, k, k, a, now=True)
     return make_ahead(q, k, v, lists, rules, stream, hidden=True)
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._call import Arguments, _autocasts, _cast, checked, prepare, width_of
+from ._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
 from ._dropout import made_ahead
 from ._inputs import Call, call_of
-from ._node import eager, plain
+from ._node import eager
 
 
 class Repeated:
@@ -56,5 +56,5 @@ class Repeated:
             q, k, v, lists, rules = prepare(q, k, v, a)
             if rules.dropout_p > 0 and made_ahead(q, k, v, lists, rules):
                 return None
-        made = call_of(lists, rules)
-        return made._replace(flags=made.flags | f.HEADS_FIRST)
+        flags, *rest = call_of(lists, rules)
+        return flags | f.HEADS_FIRST, *rest

@@ -26,14 +26,17 @@ def test_saved_with_it():
     assert all(same(x, y) for x, y in zip(expected, found))
 
 
-def test_lists_with_it_are_refused():
-    q = torch.randn(2, 9, 4, 16)
-    for _ in range(2):
-        with pytest.raises(ordo.Error, match=r"slopes.is_neg\(\) True: expected False"):
-            ordo.torch.attention(q, q, q, slopes=negative(torch.ones(4)))
-        with pytest.raises(ordo.Error, match=r"rng.is_neg\(\) True: expected False"):
-            ordo.torch.attention(q, q, q, dropout_p=0.5, rng_state=negative(torch.tensor([1, 2])))
-        ordo.torch.attention(q, q, q, slopes=torch.ones(4))
+@pytest.mark.parametrize(
+    "name, given", [("slopes", torch.ones(4)), ("rng_state", torch.tensor([1, 2])), ("sink", torch.ones(4))]
+)
+def test_the_values_of_lists_count(name, given):
+    inputs = [torch.randn(2, 9, heads, 16) for heads in (4, 2, 2, 4)] + [torch.randn(2, 4, 9)]
+    expected, found = (
+        results(inputs[:3], *inputs[3:], dropout_p=0.5, **{"seed": (1, 2), name: x})
+        if name != "rng_state" else results(inputs[:3], *inputs[3:], dropout_p=0.5, rng_state=x)
+        for x in (given, negative(given))
+    )  # fmt: skip
+    assert all(same(x, y) for x, y in zip(expected, found))
 
 
 def test_sums():
