@@ -7,39 +7,13 @@ import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.compat.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
 
 LENGTHS, HEADS, KV_HEADS, DIM = (150, 1, 77), 4, 2, 16
-SLOPES = torch.tensor([0.5, 0.25, 0.125, 0.0625])
-RULES = [{}, dict(window_size=(37, 0)), dict(softcap=2.0), dict(alibi_slopes=SLOPES)]
 
 
 def drawn(*shape, seed=0):
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=draw).bfloat16()
-
-
-@pytest.mark.parametrize("rules", RULES)
-def test_rows_of_a_packed_batch_decoded_from_a_cache(rules):
-    """Training packs sequences of different lengths; each is then decoded in one padded cache."""
-    ends = torch.tensor([0, *LENGTHS]).cumsum(0).int()
-    q = drawn(sum(LENGTHS), HEADS, DIM).requires_grad_()
-    k, v = (drawn(sum(LENGTHS), KV_HEADS, DIM, seed=x).requires_grad_() for x in (1, 2))
-    whole = flash_attn_varlen_func(
-        q, k, v, ends, ends, max(LENGTHS), max(LENGTHS), causal=True, **rules
-    )
-    whole.float().sum().backward()  # a training pass: its backward runs
-    cache = [torch.full((3, 200, KV_HEADS, DIM), torch.nan).bfloat16() for _ in "kv"]
-    for b, length in enumerate(LENGTHS):
-        for x, y in zip(cache, (k, v)):
-            x[b, :length] = y[ends[b] : ends[b + 1]].detach()
-    for back in (1, 2, 40, 77):  # rows before each end
-        lengths = torch.tensor([max(n - back + 1, 1) for n in LENGTHS], dtype=torch.int32)
-        rows = ends[:-1] + lengths - 1
-        out = flash_attn_with_kvcache(
-            q[rows.long()][:, None].detach(), *cache, cache_seqlens=lengths, causal=True, **rules
-        )
-        assert same(out[:, 0], whole[rows.long()])
 
 
 @pytest.mark.parametrize("step", [16, 48])
