@@ -4,19 +4,21 @@
 
 #include "cli/lab.h"
 #include "kit/args.h"
+#include "kit/block_mask.h"
 #include "kit/message.h"
 #include "kit/output.h"
 #include "kit/plan_args.h"
 #include "kit/problem_args.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_REPLAYS = 32 };
+enum { MOST_REPLAYS = 32, MOST_BLOCKS = 1 << 26 };
 #define MOST INT64_C(1000000000)
 
 typedef struct request {
     int mask, assign, issue; /* -1: not given */
-    const char *tiles, *order, *group, *ratio, *window;
+    const char *tiles, *order, *group, *ratio, *window, *block_mask;
     int64_t heads, kv_heads, workers, compute, reduce, compute_partial, latency, overlap, split,
         section;
     bool ascii, critical;
@@ -64,6 +66,32 @@ static int make_schedule(const request *r, ordo_schedule *s)
     s->overlap = r->overlap;
     s->record = r->ascii || r->critical || r->svg || r->trace || r->html;
     return CLI_OK;
+}
+
+/* The block mask in key tiles, as one byte per query tile and key tile: a query tile sees what one
+ * of its rows does. free() releases `blocks`. */
+static int make_blocks(const char *text, ordo_schedule *s, uint8_t **blocks)
+{
+    const int64_t nk = s->key_tiles;
+    const int64_t num = s->ratio_num     ? s->ratio_num
+                        : s->query_tiles ? s->query_tiles
+                                         : 1; /* query tiles per key tile: num / den */
+    const int64_t den = s->ratio_num ? s->ratio_den : s->query_tiles ? nk : 1;
+    if (nk > MOST_BLOCKS / num || nk * num > MOST_BLOCKS / nk)
+        return cli_usage("--tiles: expected at most 2^26 pairs of tiles with --block-mask");
+    const int64_t nq = s->query_tiles ? s->query_tiles : (nk * num + den - 1) / den;
+    const int64_t rows = (nq * den + num - 1) / num;
+    ordo_block_mask *mask = NULL;
+    CLI_TRY(cli_block_mask_make(text, rows, nk, &mask));
+    *blocks = calloc((size_t)(nq * nk) + 1, sizeof **blocks);
+    for (int64_t i = 0; *blocks && i < nq; i++)
+        for (int64_t r = i * den / num; r < rows && r * num < (i + 1) * den; r++)
+            if (mask->first[r] <= mask->last[r])
+                memset(*blocks + i * nk + mask->first[r], 1,
+                       (size_t)(mask->last[r] - mask->first[r] + 1));
+    ordo_block_mask_destroy(mask);
+    s->blocks = *blocks;
+    return *blocks ? CLI_OK : cli_out_of_memory();
 }
 
 /* One name of the list after --order: may stand for one order or for all of them. */
@@ -212,11 +240,14 @@ static int check_outputs(const request *r)
 static int run_request(const request *r)
 {
     ordo_schedule schedule = ORDO_SCHEDULE_INIT;
+    uint8_t *blocks = NULL;
     cli_replay replays[MOST_REPLAYS] = { 0 };
     size_t count = 0;
     int status = check_outputs(r);
     if (status == CLI_OK)
         status = make_schedule(r, &schedule);
+    if (status == CLI_OK && r->block_mask)
+        status = make_blocks(r->block_mask, &schedule, &blocks);
     if (status == CLI_OK)
         status = add_orders(r->order ? r->order : "auto", &schedule, replays, &count);
     if (status == CLI_OK)
@@ -235,6 +266,7 @@ static int run_request(const request *r)
     }
     for (size_t i = 0; i < count; i++)
         ordo_timeline_destroy(replays[i].timeline);
+    free(blocks);
     return status;
 }
 
@@ -263,6 +295,8 @@ int cli_schedule(int argc, char **argv)
                 "key heads; a chain takes all heads of its keys (default --heads)"),
         OPT_TEXT("--window", "L,R", &r.window,
                  "key tiles to the left and right that a row sees; -1 = all"),
+        OPT_TEXT("--block-mask", "chunk:N|documents:N,N..|FILE", &r.block_mask,
+                 "narrow the mask to chunks, to documents, or by a file; all in key tiles"),
         OPT_INT("--workers", "N", &r.workers, 1, MOST, "workers (default as many as key tiles)"),
         OPT_TEXT("--ratio", "S", &r.ratio, "key rows / query rows of a tile: 2, 8/5"),
         OPT_INT("--compute", "T", &r.compute, 0, MOST,
@@ -315,6 +349,7 @@ int cli_schedule(int argc, char **argv)
         "\\\n"
         "                --latency 3 --order all --json\n"
         "  ordo schedule --mask causal --tiles 32 --heads 8 --kv-heads 2 --window 8,0 --order all\n"
+        "  ordo schedule --mask causal --tiles 64 --block-mask documents:24,8,32 --order all\n"
     };
     int status = CLI_OK;
     return cli_args_read(&syntax, argc, argv, &status) ? run_request(&r) : status;

@@ -1,10 +1,13 @@
-/* costs.h: the cost of one step in whole units of time, for the simulator and the bounds. */
+/* costs.h: which steps there are and what one costs, in whole units of time, for the simulator and
+ * the bounds. */
 #ifndef SIM_COSTS_H
 #define SIM_COSTS_H
 
 #include <stdint.h>
 
 enum { ORDO_OVERLAP_MAX = 16 };
+
+struct ordo_live;
 
 typedef struct ordo_costs {
     int64_t compute;         /* the products of one step */
@@ -13,6 +16,7 @@ typedef struct ordo_costs {
     int64_t latency;         /* between the end of one addition and the start of the next */
     int32_t overlap;         /* additions in flight behind the computation: 0 .. ORDO_OVERLAP_MAX */
     int32_t split; /* accumulators per query tile, >= 1: turn t adds to accumulator t mod split */
+    const struct ordo_live *live; /* steps of a block mask (sim/live.h); NULL: the band's */
 } ordo_costs;
 
 #endif

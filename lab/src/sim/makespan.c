@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "sim/live.h"
 
 /* Steps of a set of tiles, by cost class. */
 typedef struct work {
@@ -27,6 +28,14 @@ static work walk_work(const ordo_band *band, int32_t j)
         sum.whole = (uint64_t)whole;
         sum.partial = live - sum.whole;
     }
+    return sum;
+}
+
+static work live_work(const ordo_band *band, const ordo_live *live, int32_t j)
+{
+    work sum = { 0, 0 };
+    for (int64_t at = live->column[j]; at < live->column[j + 1]; at++)
+        *(ordo_band_cuts(band, live->query[at], j) ? &sum.partial : &sum.whole) += 1;
     return sum;
 }
 
@@ -65,7 +74,7 @@ static void bound_run(const ordo_run *run, const ordo_costs *costs, work *all, o
     const uint64_t heads = (uint64_t)run->sequences * (uint64_t)run->kv_heads;
     const uint64_t queries = (uint64_t)run->group_heads;
     for (int32_t j = 0; j < walk.nk; j++) {
-        work chain = walk_work(&walk.band, j);
+        work chain = costs->live ? live_work(&walk.band, costs->live, j) : walk_work(&walk.band, j);
         chain.whole *= queries;
         chain.partial *= queries;
         all->whole += chain.whole * heads;
@@ -75,7 +84,8 @@ static void bound_run(const ordo_run *run, const ordo_costs *costs, work *all, o
             bounds->chain = alone;
     }
     for (int32_t i = 0; i < walk.nq; i++) {
-        const int64_t contributors = ordo_span_count(ordo_band_keys(&walk.band, i));
+        const int64_t contributors =
+            costs->live ? costs->live->keys[i] : ordo_span_count(ordo_band_keys(&walk.band, i));
         const int64_t queue = (contributors + costs->split - 1) / costs->split;
         const int64_t least =
             costs->compute < costs->compute_partial ? costs->compute : costs->compute_partial;
@@ -181,6 +191,8 @@ static int64_t spt(const square *s)
 
 int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs)
 {
+    if (costs->live)
+        return -1;
     const ordo_band *band = &run->band;
     const int32_t n = ordo_band_key_tiles(band);
     const bool causal = band->high == 0 && band->low <= 1 - band->q_len;

@@ -118,7 +118,10 @@ ordo_status ordo_replay_estimate(const ordo_run *run, const ordo_costs *costs, u
     ORDO_TRY(ordo_makespan_bounds(run, 1, costs, &bounds));
     ordo_run model = *run;
     fewer = bounds;
-    while (least_effort(&model, effort_of(&model, fewer.tasks)) > budget && tiles_of(&model) > 2) {
+    if (costs->live) /* lists have one scale */
+        budget = ORDO_REPLAY_BUDGET;
+    while (!costs->live && least_effort(&model, effort_of(&model, fewer.tasks)) > budget &&
+           tiles_of(&model) > 2) {
         model = half_scale(&model);
         ORDO_TRY(ordo_makespan_bounds(&model, 1, costs, &fewer));
     }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "plan/check.h"
 #include "plan/plan.h"
+#include "sim/live.h"
 #include "sim/makespan.h"
 #include "sim/replay.h"
 
@@ -167,6 +168,11 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
     if (!grouped)
         run->group = 1;
     ORDO_TRY(check_residency(run));
+    if (s->blocks && grouped)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "order %s: block masks have no cyclic orders; expected ascending, "
+                         "descending, spt, twin or spt+tail",
+                         ordo_order_name(run->order));
     *costs = (ordo_costs) { .compute = s->compute,
                             .compute_partial = s->compute_partial ? s->compute_partial : s->compute,
                             .reduce = s->reduce,
@@ -184,7 +190,17 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
     info->coresident = ordo_run_coresident(run);
     ordo_order_key(run->order, info->group, s->workers, costs->split, info->numeric_key,
                    sizeof info->numeric_key);
+    ordo_live *live = NULL;
+    if (s->blocks)
+        ORDO_TRY(ordo_live_create(&live, &band, s->blocks));
+    costs->live = live;
     return ORDO_OK;
+}
+
+void ordo_schedule_release(ordo_costs *costs)
+{
+    ordo_live_destroy((ordo_live *)costs->live);
+    costs->live = NULL;
 }
 
 ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs, uint64_t budget,
@@ -199,7 +215,7 @@ ordo_status ordo_schedule_simulate(const ordo_run *run, const ordo_costs *costs,
     else
         ORDO_TRY(ordo_replay(run, costs, &bounds, budget, &times, &info->exact));
     info->valid = times.tasks == bounds.tasks; /* all tasks ran: no deadlock, no missing turn */
-    if (info->valid && ordo_run_check_cost(run, bounds.tasks) <= CHECK_MAX) {
+    if (info->valid && !costs->live && ordo_run_check_cost(run, bounds.tasks) <= CHECK_MAX) {
         uint64_t pairs = 0;
         info->valid = ordo_run_check(run, &pairs) == ORDO_OK && pairs == bounds.tasks;
     }
@@ -225,9 +241,12 @@ static ordo_status price(const ordo_schedule *s, ordo_timeline_info *info)
     ordo_run run;
     ordo_costs costs;
     ORDO_TRY(ordo_schedule_prepare(s, &run, &costs, info));
+    ordo_status status = ORDO_OK;
     info->makespan = ordo_makespan_closed(&run, &costs);
-    return info->makespan >= 0 ? ORDO_OK
-                               : ordo_replay_estimate(&run, &costs, AUTO_BUDGET, &info->makespan);
+    if (info->makespan < 0)
+        status = ordo_replay_estimate(&run, &costs, AUTO_BUDGET, &info->makespan);
+    ordo_schedule_release(&costs);
+    return status;
 }
 
 ordo_status ordo_schedule_best(const ordo_schedule *schedule, ordo_order *order)

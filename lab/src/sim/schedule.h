@@ -6,11 +6,13 @@
 #include "sim/simulate.h"
 
 /* Turn a schedule into a run and costs: check every field, fill in defaults, and replace an order
- * that the shape does not allow; `info` then has a note. Returns ORDO_ERR_ARGUMENT for a field out
+ * that the shape does not allow; `info` then has a note. ordo_schedule_release() frees what costs
+ * refer to. Returns ORDO_ERR_ARGUMENT for a field out
  * of range, ORDO_ERR_OVERFLOW for too many rows, ORDO_ERR_UNSUPPORTED if the order needs more
  * workers. */
 ordo_status ordo_schedule_prepare(const ordo_schedule *schedule, ordo_run *run, ordo_costs *costs,
                                   ordo_timeline_info *info);
+void ordo_schedule_release(ordo_costs *costs);
 
 /* Simulate at most about `budget` tasks, or all of them if `record` is not NULL, and fill in
  * `info`. */

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "sim/heap.h"
+#include "sim/live.h"
 
 enum { ACCUMULATORS_MAX = 1 << 25 }; /* of all heads in flight: 800 MB */
 
@@ -235,12 +236,16 @@ static void release(engine *e, tile *at)
 static ordo_status walk_steps(engine *e, worker *w, bool *parked)
 {
     const int32_t j = w->unit.key[w->nth], split = e->costs->split;
-    const int32_t steps = ordo_walk_steps(&w->walk, j);
+    const ordo_live *live = e->costs->live;
+    const int32_t steps = live ? ordo_live_steps(live, j) : ordo_walk_steps(&w->walk, j);
     const bool classes = e->costs->compute_partial != e->costs->compute;
     const int32_t heads = e->runs[w->run].group_heads;
     for (; w->t < steps; w->g + 1 < heads ? w->g++ : (w->g = 0, w->t++)) {
-        const int32_t i = ordo_walk_visit(&w->walk, j, w->t);
-        const int32_t turn = ordo_walk_turn(&w->walk, i, j);
+        int32_t turn;
+        const int32_t i = live ? ordo_live_visit(live, w->walk.kind, j, w->t, &turn)
+                               : ordo_walk_visit(&w->walk, j, w->t);
+        if (!live)
+            turn = ordo_walk_turn(&w->walk, i, j);
         const size_t index = (size_t)w->g * (size_t)w->walk.nq + (size_t)i;
         tile *at = &w->tiles[index * (size_t)split + (size_t)(turn % split)];
         if (!w->computed)

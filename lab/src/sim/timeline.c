@@ -27,28 +27,35 @@ static ordo_status copy_schedule(ordo_schedule *to, const ordo_schedule *from)
     return ordo_versioned_copy(to, from, &kind);
 }
 
-static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedule)
+static ordo_status record(ordo_timeline *timeline, const ordo_run *run, const ordo_costs *costs)
 {
-    ordo_run run;
-    ordo_costs costs;
     ordo_timeline_info *info = &timeline->info;
-    ORDO_TRY(ordo_schedule_prepare(schedule, &run, &costs, info));
-    if (!schedule->record)
-        return ordo_schedule_simulate(&run, &costs, ORDO_REPLAY_BUDGET, info, NULL);
     const uint64_t most = (uint64_t)info->key_tiles * (uint64_t)info->query_tiles; /* < 2^40 */
     if (most * (uint64_t)info->heads > RECORD_MAX)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "record: %llu tiles, expected at most %d",
                          (unsigned long long)(most * (uint64_t)info->heads), RECORD_MAX);
-    ORDO_TRY(ordo_schedule_simulate(&run, &costs, 0, info, &timeline->record));
-    ORDO_TRY(
-        ordo_timeline_trace(&timeline->record, &costs, &timeline->path, &timeline->path_count));
-    timeline->critical = calloc(timeline->record.count, sizeof *timeline->critical);
+    ORDO_TRY(ordo_schedule_simulate(run, costs, 0, info, &timeline->record));
+    ORDO_TRY(ordo_timeline_trace(&timeline->record, costs, &timeline->path, &timeline->path_count));
+    timeline->critical = calloc(timeline->record.count + 1, sizeof *timeline->critical);
     if (!timeline->critical)
         return ordo_fail(ORDO_ERR_MEMORY, "timeline: %llu steps",
                          (unsigned long long)timeline->record.count);
     for (uint64_t i = 0; i < timeline->path_count; i++)
         timeline->critical[timeline->path[i].step] = true;
     return ORDO_OK;
+}
+
+static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedule)
+{
+    ordo_run run;
+    ordo_costs costs;
+    ORDO_TRY(ordo_schedule_prepare(schedule, &run, &costs, &timeline->info));
+    const ordo_status status =
+        schedule->record
+            ? record(timeline, &run, &costs)
+            : ordo_schedule_simulate(&run, &costs, ORDO_REPLAY_BUDGET, &timeline->info, NULL);
+    ordo_schedule_release(&costs);
+    return status;
 }
 
 ordo_status ordo_timeline_create(ordo_timeline **timeline, const ordo_schedule *schedule)

@@ -466,8 +466,85 @@ TEST(nothing_given)
     ordo_timeline_destroy(NULL);
 }
 
+/* Every recorded step is of a live tile, each once; a query tile's turns follow each other. */
+static void check_blocks(const ordo_schedule *s, const uint8_t *blocks, uint64_t *tasks)
+{
+    ordo_timeline *timeline = NULL;
+    ordo_timeline_info info;
+    const ordo_status status = ordo_timeline_create(&timeline, s);
+    if (status == ORDO_ERR_UNSUPPORTED) /* twin, pinned: chains of two heads wait for each other */
+        return;
+    CHECK(status == ORDO_OK && ordo_timeline_query(timeline, &info) == ORDO_OK);
+    check_info(s, &info);
+    const int64_t nk = info.key_tiles, nq = info.query_tiles;
+    int32_t *next = calloc((size_t)(nq * s->heads), sizeof *next);
+    uint8_t *seen = calloc((size_t)(nq * nk * s->heads), 1);
+    for (uint64_t x = 0; x < ordo_timeline_step_count(timeline); x++) {
+        ordo_timeline_step step;
+        CHECK(ordo_timeline_step_at(timeline, x, &step) == ORDO_OK);
+        const int64_t tile = step.query * nk + step.key;
+        CHECK(blocks[tile] && !seen[step.head * nq * nk + tile]);
+        CHECK_INT(step.turn, next[step.head * nq + step.query]);
+        next[step.head * nq + step.query]++;
+        seen[step.head * nq * nk + tile] = 1;
+    }
+    *tasks = ordo_timeline_step_count(timeline);
+    CHECK_INT(*tasks, info.tasks);
+    free(next);
+    free(seen);
+    ordo_timeline_destroy(timeline);
+}
+
+TEST(block_masks)
+{
+    static const ordo_order orders[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING,
+                                         ORDO_ORDER_SPT, ORDO_ORDER_TWIN, ORDO_ORDER_SPT_TAIL };
+    uint64_t seed = 47, ran = 0;
+    for (int round = 0; round < 200; round++) {
+        ordo_schedule s = random_schedule(&seed, 12);
+        ordo_timeline_info whole, all;
+        uint8_t blocks[12 * 12 * 3 + 64];
+        uint64_t tasks = 0, live = 0;
+        s.order = orders[check_between(&seed, 0, 4)];
+        s.split = 0; /* or turns of two accumulators need not be recorded in turn */
+        if (info_of(&s, &whole) != ORDO_OK)
+            continue;
+        const int64_t tiles = whole.query_tiles * whole.key_tiles;
+        if (tiles > (int64_t)sizeof blocks)
+            continue;
+        memset(blocks, 1, sizeof blocks);
+        s.blocks = blocks; /* hides nothing: the schedule of the band */
+        CHECK(info_of(&s, &all) == ORDO_OK);
+        CHECK_INT(all.makespan, whole.makespan);
+        CHECK_INT(all.tasks, whole.tasks);
+        CHECK_INT(all.lower_bound, whole.lower_bound);
+        for (int64_t i = 0; i < tiles; i++)
+            blocks[i] = check_between(&seed, 0, 2) > 0;
+        s.record = true;
+        check_blocks(&s, blocks, &tasks);
+        for (int64_t i = 0; i < tiles; i++)
+            live += blocks[i];
+        CHECK(tasks <= live * (uint64_t)s.heads);
+        if (s.mask == ORDO_MASK_FULL && tasks > 0)
+            CHECK_INT(tasks, live * (uint64_t)s.heads);
+        ran += tasks > 0;
+    }
+    CHECK(ran > 100);
+    ordo_schedule s = example();
+    uint8_t none[64] = { 0 };
+    ordo_timeline *timeline = NULL;
+    s.blocks = none;
+    CHECK_REFUSED(ordo_timeline_create(&timeline, &s), ORDO_ERR_UNSUPPORTED,
+                  "order symmetric: block masks have no cyclic orders");
+    ordo_timeline_info info;
+    s.order = ORDO_ORDER_SPT;
+    CHECK(info_of(&s, &info) == ORDO_OK);
+    CHECK_INT(info.tasks, 0);
+    CHECK_INT(info.makespan, 0);
+}
+
 CHECK_MAIN(RUN(the_example), RUN(the_size_of_a_grid), RUN(windows), RUN(grouped_heads),
-           RUN(random_schedules_add_up), RUN(closed_forms_are_the_makespan),
+           RUN(block_masks), RUN(random_schedules_add_up), RUN(closed_forms_are_the_makespan),
            RUN(records_explain_the_makespan), RUN(without_a_record_there_is_nothing_to_read),
            RUN(fields_out_of_range_are_named), RUN(schedules_that_cannot_run_are_refused_by_name),
            RUN(symmetric_is_replaced_by_name), RUN(structs_of_other_versions), RUN(nothing_given))

@@ -47,6 +47,7 @@ class ordo_schedule(Struct):
         ("record", c_bool),
         ("kv_heads", c_int64),
         ("window", ordo_window),
+        ("blocks", c_char_p),
     ]
     _words_ = {"mask": "mask", "order": "order", "issue": "issue", "assign": "assign"}
 

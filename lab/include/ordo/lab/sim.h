@@ -31,6 +31,10 @@ typedef struct ordo_schedule {
     bool record;        /* keep every step, for ordo_timeline_step_at() and the critical path */
     int64_t kv_heads;   /* a chain takes the heads that share its keys; 0 = heads */
     ordo_window window; /* in key tiles, beside the diagonal of the mask */
+
+    /* NULL, or a block mask in addition, the same for all heads: one byte per query tile and key
+     * tile, row-major; 0 hides the tile. Orders shift and symmetric have no such schedules. */
+    const uint8_t *blocks;
 } ordo_schedule;
 
 #define ORDO_SCHEDULE_INIT ORDO_SIZED(ordo_schedule)
