@@ -24,7 +24,7 @@ typedef struct cli_plan_report {
 int cli_plan_show(const cli_json_target *target, const cli_plan_report *reports, size_t count);
 void cli_plan_lines(const cli_plan_report *reports, size_t count);
 
-/* Of each plan, what two parties compare before they expect equal bits; as cli_plan_show(). */
+/* Print what two parties compare of each plan before they expect equal bits; as cli_plan_show(). */
 int cli_plan_contract(const cli_json_target *target, const cli_plan_report *reports, size_t count);
 
 #endif

@@ -179,7 +179,7 @@ void cli_scan_show_processor(cli_scan_job *scan, const cli_scan_device *d,
 
 /* ---- the end ---- */
 
-/* Of a module that injects faults: how many passes until the first, by its probability. */
+/* A module that injects faults: passes until the first difference, by its probability. */
 typedef struct injected {
     int processor;
     double rate, expected;

@@ -46,7 +46,7 @@ TEST(xxh64_known_answers)
         CHECK(ordo_xxh64(known[i].text, strlen(known[i].text)) == known[i].value);
 }
 
-/* Of bytes 0, 1, ..., 250, 0, 1, ...; from the Python package xxhash, by the definition in
+/* Digests of bytes 0, 1, ..., 250, 0, 1, ...; from the Python package xxhash, by the definition in
  * ordo/digest.h. */
 TEST(pieces_known_answers)
 {

@@ -136,7 +136,7 @@ static inline void *block_data(const block *b)
     return b->memory + GUARD;
 }
 
-/* Of what is in `data`. */
+/* A block that holds what is in `data`. */
 static inline block block_of(const void *data, size_t bytes)
 {
     const reader all = { data, (const uint8_t *)data + bytes };

@@ -4,7 +4,7 @@
 
 static const ordo_walk_kind kinds[] = { ORDO_WALK_ASCENDING, ORDO_WALK_DESCENDING, ORDO_WALK_SPT };
 
-/* Of the mask of a band: the tiles and turns of the band itself. */
+/* Lists of a mask that is a band have the tiles and turns of the band itself. */
 TEST(lists_of_a_band)
 {
     uint64_t seed = case_seed(51);
