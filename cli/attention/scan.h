@@ -91,7 +91,10 @@ typedef struct cli_scan_batch {
     size_t bytes[CLI_SCAN_OUTPUTS]; /* of one sequence */
     ordo_bytes *spans;              /* copy by copy */
     ordo_digest_call digest;
-    uint64_t *digests; /* on the host */
+    uint64_t *digests;      /* on the host */
+    ordo_dropout_call drop; /* makes `bits`, if the kernels cannot; else NULL */
+    uint32_t *bits;
+    uint64_t bits_bytes;
     void *pieces[16];
     size_t count;
     bool flying; /* launched, and not collected */

@@ -76,6 +76,28 @@ static void open_tensors(cli_scan_batch *b, void *out[CLI_OUTPUTS], ordo_status 
     c->workspace = take(b, c->workspace_bytes, status);
 }
 
+/* Keep bits that no kernel makes itself, above a head size and with keying fa2, are made before
+ * each forward pass. */
+static void open_bits(cli_scan_batch *b, const ordo_problem *p, ordo_status *status)
+{
+    ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;
+    ordo_dropout_info info;
+    b->drop = (ordo_dropout_call)ORDO_DROPOUT_CALL_INIT;
+    b->drop.seed = b->call.seed;
+    b->drop.offset = b->call.offset;
+    b->drop.sequence_ids = b->call.sequence_ids;
+    b->drop.on_device = true;
+    if (*status == ORDO_OK)
+        *status = ordo_backend_query(ORDO_BACKEND_CUDA, &limits);
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    const bool fa2 = p->dropout.keying == ORDO_KEYING_FA2 && !limits.makes_fa2_bits;
+    if (*status != ORDO_OK || p->dropout.p <= 0 || (dim <= limits.made_bits_head_dim_max && !fa2))
+        return;
+    *status = ordo_dropout_query(p, &b->drop, &info);
+    b->bits_bytes = *status == ORDO_OK ? info.bytes : 0;
+    b->call.keep_bits = b->bits = take(b, b->bits_bytes, status);
+}
+
 static void open_digests(cli_scan_batch *b, void *const out[CLI_OUTPUTS], ordo_status *status)
 {
     const int64_t count = b->copies * CLI_SCAN_OUTPUTS;
@@ -127,6 +149,8 @@ ordo_status cli_scan_batch_open(cli_scan_batch *b, cli_scan_problem *problem, in
     if (status == ORDO_OK)
         status = same_bits(b);
     open_tensors(b, out, &status);
+    if (b->device)
+        open_bits(b, &p, &status);
     if (status == ORDO_OK)
         open_digests(b, out, &status);
     if (status != ORDO_OK)
@@ -171,6 +195,10 @@ static ordo_status poison(const cli_scan_batch *b)
 ordo_status cli_scan_batch_launch(cli_scan_batch *b)
 {
     ordo_status status = poison(b);
+    if (status == ORDO_OK && b->bits) {
+        const ordo_problem p = cli_scan_problem_at(b->problem, b->copies);
+        status = ordo_dropout_fill_device(&p, &b->drop, b->bits, b->bits_bytes, b->call.stream);
+    }
     if (status == ORDO_OK)
         status = ordo_attention_forward(b->plan, &b->call);
     if (status == ORDO_OK)

@@ -25,6 +25,11 @@ for dim in 64 128; do
 done
 verify --dim 64 --seq 1 --batch 300 --heads 220 # more than 65535 tiles
 
+# The problems of the registry and drawn ones, with the bits that are known.
+status 0 scan --device all --seconds 20
+prints "equal      device 0: every bit of "
+cat "$out"
+
 # Sequences that are cut, as tools/demo shows them.
 for cut in rows columns decode; do
     verify --dim 64 --seq 300 --heads 2 --mask causal --dropout 0.1 --cut $cut

@@ -82,7 +82,9 @@ static ordo_status run_here(const char *name, const ordo_plan *plan, const ordo_
         return status == ORDO_OK ? run(name, plan, call) : status;
     if (getenv("FAULT_FAIL") && passes++ >= (int64_t)given("FAULT_FAIL"))
         return ORDO_ERR_DEVICE;
-    status = ordo_plan_print(plan, line, sizeof line, NULL);
+    status = run(name, plan, call); /* which sees what libordo refuses */
+    if (status == ORDO_OK)
+        status = ordo_plan_print(plan, line, sizeof line, NULL);
     char *const backend = status == ORDO_OK ? strstr(line, "backend=cuda") : NULL;
     if (!backend)
         return ORDO_ERR_INTERNAL;

@@ -107,6 +107,11 @@ LINES
     prints "FAILED     device 0: "
     FAULT_FAIL=3 device 4 --passes 4 --json=failed.jsonl
     grep -q '"event": "end".*"healthy": false' failed.jsonl || fail "--json=FILE of a device that failed"
+    # Keep bits that kernels only read.
+    for rule in "--dim 320" "--dim 64 --keying fa2"; do
+        problem="--problem=--seq 70 --heads 2 --dtype f16 --dropout 0.1 $rule" device 0 --passes 2
+        prints "equal      device 0: every bit of 2 passes"
+    done
     # Without NVML, state is left out.
     rm lib/libnvidia-ml.so.1
     device 0 --passes 1
