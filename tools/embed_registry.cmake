@@ -1,6 +1,6 @@
-# Write OUTPUT, a C file that holds the lines of REGISTRY (tests/data/digests/keys.txt) that begin with
-# "sm90.": what `ordo scan` knows the digests of.
-file(STRINGS ${REGISTRY} lines REGEX "^sm90\\.")
+# Write OUTPUT, a C file that holds the lines of REGISTRY (tests/data/digests/keys.txt) of CUDA
+# families, whose names begin with "sm": what `ordo scan` knows the digests of.
+file(STRINGS ${REGISTRY} lines REGEX "^sm[0-9]+\\.")
 set(table "")
 foreach(line IN LISTS lines)
     string(APPEND table "    \"${line}\",\n")

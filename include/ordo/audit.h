@@ -1,8 +1,8 @@
 /* ordo/audit.h: compare what a GPU computed with what it should have computed, on a CPU, bit for
  * bit.
  *
- * A plan of family sm90 fixes the order of every sum, and the emulator knows the arithmetic of the
- * device. So a CPU recomputes any part of a pass, without a GPU, and the comparison has no
+ * A plan of the CUDA backend fixes the order of every sum, and the emulator knows the arithmetic of
+ * the device. So a CPU recomputes any part of a pass, without a GPU, and the comparison has no
  * tolerance. A pass divides into units that need nothing of one another:
  *
  *   forward    ORDO_AUDIT_O      64 rows of o and lse of one query head

@@ -55,7 +55,7 @@ bool ordo_family_runs(const ordo_family *family, ordo_backend backend);
 /* The first family of a backend. Backends ref, cpu and emulator have one each. */
 ORDO_FOR_LAB const ordo_family *ordo_family_first(ordo_backend backend);
 
-/* "sm80, sm90": the names of all families of a backend. */
+/* The names of all families of a backend, with commas between them. */
 void ordo_family_names(ordo_backend backend, char *text, size_t capacity);
 
 /* The row for a problem, by head size alone: never by batch, heads, lengths, workers or caches.

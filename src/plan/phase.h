@@ -18,9 +18,8 @@
  * for what is beside them, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
 
-/* Backward passes whose heads have at most CHAIN_D columns run in chains
- * (cuda/sm90/phases/chain.h): a unit is CHAIN_KEYS keys, a step as many queries. These change no
- * bit. */
+/* Backward passes whose heads have at most CHAIN_D columns run in chains: a unit is CHAIN_KEYS
+ * keys, a step as many queries. These change no bit. */
 enum { ORDO_CHAIN_D = 256, ORDO_CHAIN_KEYS = 64 };
 
 typedef struct ordo_phase_problem {

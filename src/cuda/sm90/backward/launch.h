@@ -1,8 +1,9 @@
 /* sm90/backward/launch.h: launches one instance of the backward pass: row statistics, the chains,
- * dQ. */
+ * dQ. What the lines of sm90/backward/instances.h call. */
 #ifndef CUDA_SM90_BACKWARD_LAUNCH_H
 #define CUDA_SM90_BACKWARD_LAUNCH_H
 
+#include "cuda/sm90/backward/instances.h"
 #include "cuda/sm90/backward/kernel.h"
 #include "cuda/sm90/backward/rows.h"
 #include "cuda/support/launch.h"
@@ -48,6 +49,17 @@ static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size
                                         : backward_plain<128, F16, CARRY>(pass, why, why_size);
 }
 
+/* Plain passes without dropout, in every order. */
+template <bool F16>
+static ordo_status backward_any_order(const ordo_cuda_pass *pass, char *why, size_t why_size)
+{
+    return ordo_pass_bucket(pass) == 64
+               ? backward_launch<64, ORDO_DQ_ANY_ORDER, ORDO_KEEP_NONE, false, F16>(pass, why,
+                                                                                    why_size)
+               : backward_launch<128, ORDO_DQ_ANY_ORDER, ORDO_KEEP_NONE, false, F16>(pass, why,
+                                                                                     why_size);
+}
+
 /* A bucket, all kinds of dropout. */
 template <int D, int MODE, bool F16, bool BLOCKS>
 static ordo_status backward_sources(const ordo_cuda_pass *pass, char *why, size_t why_size)
@@ -71,5 +83,11 @@ static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_
                ? backward_sources<64, MODE, F16, BLOCKS>(pass, why, why_size)
                : backward_sources<128, MODE, F16, BLOCKS>(pass, why, why_size);
 }
+
+#define ORDO_INSTANCE(NAME, ...)                                                                   \
+    ordo_status ordo_backward_##NAME(const ordo_cuda_pass *pass, char *why, size_t why_size)       \
+    {                                                                                              \
+        return __VA_ARGS__(pass, why, why_size);                                                   \
+    }
 
 #endif

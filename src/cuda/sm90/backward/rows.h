@@ -16,24 +16,4 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
  * its last turn. */
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size);
 
-/* The general instances for buckets 64 and 128, after the table of sequences. */
-ordo_status ordo_backward_general_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_backward_general_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-
-/* With a block mask, and whatever of the gradients is wanted. */
-ordo_status ordo_backward_blocks_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_backward_blocks_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-
-/* Passes that compute only dk and dv. */
-ordo_status ordo_backward_keys_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_backward_keys_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-
-/* The same for passes that compute only dq. */
-ordo_status ordo_backward_queries_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_backward_queries_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-
-/* Plain passes that carry sums of dK and dV. */
-ordo_status ordo_backward_carry_bf16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_backward_carry_f16(const ordo_cuda_pass *pass, char *why, size_t why_size);
-
 #endif

@@ -1,4 +1,4 @@
-/* sm90/forward/args.h: arguments and instances of the forward kernel. */
+/* sm90/forward/args.h: arguments of the forward kernels, and what an instance is. */
 #ifndef CUDA_SM90_FORWARD_ARGS_H
 #define CUDA_SM90_FORWARD_ARGS_H
 
@@ -52,20 +52,5 @@ typedef struct ordo_forward_instance {
     int32_t rows, columns; /* of its tiles */
     unsigned threads, shared_bytes;
 } ordo_forward_instance;
-
-/* The general kernel of a bucket of head sizes; one file each, so that they compile in parallel. */
-ordo_forward_instance ordo_forward_general_64(bool f16, ordo_keep_source source);
-ordo_forward_instance ordo_forward_general_128(bool f16, ordo_keep_source source);
-ordo_forward_instance ordo_forward_general_192_128(bool f16, ordo_keep_source source);
-ordo_forward_instance ordo_forward_general_192(bool f16, ordo_keep_source source);
-ordo_forward_instance ordo_forward_general_256(bool f16, ordo_keep_source source);
-
-/* The kernel of sm90/forward/ruled.h for a rule other than ORDO_RULE_ANY, without dropout. */
-ordo_forward_instance ordo_forward_ruled_64(bool f16, ordo_forward_rule rule);
-ordo_forward_instance ordo_forward_ruled_128(bool f16, ordo_forward_rule rule);
-
-/* Likewise of the kernel for block masks. */
-ordo_forward_instance ordo_forward_blocks_64(bool f16, ordo_keep_source source);
-ordo_forward_instance ordo_forward_blocks_128(bool f16, ordo_keep_source source);
 
 #endif

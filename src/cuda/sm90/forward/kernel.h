@@ -431,14 +431,4 @@ static ordo_forward_instance forward_instance(void)
              Z::THREADS, Z::BYTES };
 }
 
-/* The general kernel of a bucket, or that for block masks. */
-template <int D, int DV, bool F16, bool BLOCKS = false>
-static ordo_forward_instance forward_general(ordo_keep_source source)
-{
-    return source == ORDO_KEEP_NONE ? forward_instance<D, DV, ORDO_KEEP_NONE, true, F16, BLOCKS>()
-           : source == ORDO_KEEP_GIVEN
-               ? forward_instance<D, DV, ORDO_KEEP_GIVEN, true, F16, BLOCKS>()
-               : forward_instance<D, DV, ORDO_KEEP_MADE, true, F16, BLOCKS>();
-}
-
 #endif

@@ -1,9 +1,7 @@
-/* sm90/forward/pass.cu: launches the forward kernel that a pass needs; and the plain kernel's
- * instances.
- */
+/* sm90/forward/pass.cu: launches the forward kernel that a pass needs. */
 #include "cuda/sm90/forward/pass.h"
 
-#include "cuda/sm90/forward/kernel.h"
+#include "cuda/sm90/forward/instances.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/repair.h"
 #include "cuda/support/sequences.h"
@@ -20,16 +18,6 @@ static bool is_plain(const ordo_cuda_pass *pass)
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
 }
 
-template <int D, bool F16> static ordo_forward_instance plain(const ordo_cuda_pass *pass)
-{
-    if constexpr (D == 128)
-        if (ordo_pass_keep_source(pass) == ORDO_KEEP_MADE)
-            return forward_instance<D, D, ORDO_KEEP_MADE, false, F16>();
-    if (ordo_pass_keep_source(pass) == ORDO_KEEP_GIVEN)
-        return forward_instance<D, D, ORDO_KEEP_GIVEN, false, F16>();
-    return forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
-}
-
 /* Softcap and ALiBi together, softcap at head size 64, and scales that are negative or extreme, are
  * decided at run time. */
 static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
@@ -42,27 +30,25 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
     return rule.to_log2 == 1.0f ? ORDO_RULE_ANY : ORDO_RULE_DISTANCE;
 }
 
+#define INSTANCE(NAME)                                                                             \
+    (pass->f16 ? ordo_forward_##NAME##_f16(source, rule) : ordo_forward_##NAME##_bf16(source, rule))
+
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
-    if (pass->blocks.start)
-        return ordo_pass_bucket(pass) == 64 ? ordo_forward_blocks_64(pass->f16, source)
-                                            : ordo_forward_blocks_128(pass->f16, source);
-    if (is_plain(pass) && pass->head_dim == 64)
-        return pass->f16 ? plain<64, true>(pass) : plain<64, false>(pass);
-    if (is_plain(pass))
-        return pass->f16 ? plain<128, true>(pass) : plain<128, false>(pass);
     const ordo_forward_rule rule = rule_of(pass);
+    const bool small = ordo_pass_bucket(pass) == 64;
+    if (pass->blocks.start)
+        return small ? INSTANCE(blocks_64) : INSTANCE(blocks_128);
+    if (is_plain(pass))
+        return small ? INSTANCE(plain_64) : INSTANCE(plain_128);
     if (ordo_pass_bucket(pass) <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
-        return ordo_pass_bucket(pass) == 64 ? ordo_forward_ruled_64(pass->f16, rule)
-                                            : ordo_forward_ruled_128(pass->f16, rule);
+        return small ? INSTANCE(ruled_64) : INSTANCE(ruled_128);
     if (ordo_pass_bucket(pass) <= 128)
-        return ordo_pass_bucket(pass) == 64 ? ordo_forward_general_64(pass->f16, source)
-                                            : ordo_forward_general_128(pass->f16, source);
+        return small ? INSTANCE(general_64) : INSTANCE(general_128);
     if (pass->head_dim > 192 || pass->v_head_dim > 192)
-        return ordo_forward_general_256(pass->f16, source);
-    return pass->v_head_dim <= 128 ? ordo_forward_general_192_128(pass->f16, source)
-                                   : ordo_forward_general_192(pass->f16, source);
+        return INSTANCE(general_256);
+    return pass->v_head_dim <= 128 ? INSTANCE(general_192_128) : INSTANCE(general_192);
 }
 
 /* Arguments of the general kernel only. */

@@ -233,14 +233,4 @@ static ordo_forward_instance forward_ruled_instance(void)
              Z::BYTES };
 }
 
-/* Head size 64 has no instance for softcap: the general kernel is faster there. */
-template <int D, bool F16> static ordo_forward_instance forward_ruled(ordo_forward_rule rule)
-{
-    if constexpr (D > 64)
-        if (rule == ORDO_RULE_CAP)
-            return forward_ruled_instance<D, F16, ORDO_RULE_CAP>();
-    return rule == ORDO_RULE_NONE ? forward_ruled_instance<D, F16, ORDO_RULE_NONE>()
-                                  : forward_ruled_instance<D, F16, ORDO_RULE_DISTANCE>();
-}
-
 #endif

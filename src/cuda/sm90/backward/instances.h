@@ -1,0 +1,36 @@
+/* sm90/backward/instances.h: the instances of the backward pass for buckets 64 and 128.
+ *
+ * A line makes an object with ordo_backward_NAME(), a call of a template of sm90/backward/launch.h:
+ * src/cuda/CMakeLists.txt reads the lines, so that an object is compiled apart from the others. */
+#ifndef CUDA_SM90_BACKWARD_INSTANCES_H
+#define CUDA_SM90_BACKWARD_INSTANCES_H
+
+#include "cuda/pass/pass.h"
+#include "ordo/status.h"
+
+#define ORDO_BACKWARD_INSTANCES(INSTANCE)                                                          \
+    INSTANCE(plain_bf16, backward_plain_of<false, false>)                                          \
+    INSTANCE(plain_f16, backward_plain_of<true, false>)                                            \
+    /* in every order, bf16 without dropout */                                                     \
+    INSTANCE(any_order_bf16, backward_any_order<false>)                                            \
+    /* with sums of dK and dV that are carried */                                                  \
+    INSTANCE(carry_bf16, backward_plain_of<false, true>)                                           \
+    INSTANCE(carry_f16, backward_plain_of<true, true>)                                             \
+    /* any pass, after the table of sequences */                                                   \
+    INSTANCE(general_bf16, backward_general<ORDO_DQ_ORDERED, false>)                               \
+    INSTANCE(general_f16, backward_general<ORDO_DQ_ORDERED, true>)                                 \
+    /* dk and dv alone */                                                                          \
+    INSTANCE(keys_bf16, backward_general<ORDO_DQ_NONE, false>)                                     \
+    INSTANCE(keys_f16, backward_general<ORDO_DQ_NONE, true>)                                       \
+    /* dq alone */                                                                                 \
+    INSTANCE(queries_bf16, backward_general<ORDO_DQ_ALONE, false>)                                 \
+    INSTANCE(queries_f16, backward_general<ORDO_DQ_ALONE, true>)                                   \
+    /* a block mask, and whatever of the gradients is wanted */                                    \
+    INSTANCE(blocks_bf16, backward_general<ORDO_DQ_ORDERED, false, true>)                          \
+    INSTANCE(blocks_f16, backward_general<ORDO_DQ_ORDERED, true, true>)
+
+#define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \
+    ordo_status ordo_backward_##NAME(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ORDO_BACKWARD_INSTANCES(ORDO_BACKWARD_DECLARE)
+
+#endif

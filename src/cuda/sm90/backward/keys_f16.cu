@@ -1,9 +1,0 @@
-/* sm90/backward/keys_f16.cu: the general instances of the backward pass for dK and dV alone, f16.
- */
-#include "cuda/sm90/backward/launch.h"
-#include "cuda/sm90/backward/rows.h"
-
-ordo_status ordo_backward_keys_f16(const ordo_cuda_pass *pass, char *why, size_t why_size)
-{
-    return backward_general<ORDO_DQ_NONE, true>(pass, why, why_size);
-}
