@@ -18,7 +18,7 @@ enum {
     MOST_WORDS = 8, /* that a sliced kernel draws for a keep word */
     LINES = 4,      /* of blocks that a warp makes at once */
     PIECE = 64,     /* blocks of a warp's unit of work */
-    FILLED = 1024   /* units that fill the device: with fewer, a unit is a piece of one line */
+    FILLED = 2048   /* units that fill the device: with fewer, a unit is a piece of one line */
 };
 
 typedef struct bits_args {
@@ -212,20 +212,25 @@ static __global__ void __launch_bounds__(128, ROUNDS > 7 ? 6 : 7) /* the keys st
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
         const round_keys<ROUNDS> keys(keep, x.bh);
-        range common = { needed(args, x, LINES - 1).first, needed(args, x, 0).end };
+        const range first = needed(args, x, 0), last = needed(args, x, LINES - 1);
+        range common = { last.first, first.end };
         if (x.lines < LINES || common.first >= common.end)
             common.first = common.end = 0;
         if (common.end) {
             const some_lines<ROUNDS, WORDS, THRESHOLD, LINES> all(args, keys, x, 0);
             for (uint32_t at = common.first; at < common.end; at++)
                 all.make_block(args, keys, at);
+            if (first.first == last.first && first.end == last.end)
+                continue;
         }
         for (uint32_t nth = 0; nth < x.lines; nth++) {
             const some_lines<ROUNDS, WORDS, THRESHOLD, 1> line(args, keys, x, nth);
             const range own = needed(args, x, nth);
-            uint32_t at = own.first == common.first ? common.end : own.first;
 #pragma unroll 1
-            for (; at < own.end; at = at + 1 == common.first ? common.end : at + 1)
+            for (uint32_t at = own.first; at < min(own.end, common.first); at++)
+                line.make_block(args, keys, at);
+#pragma unroll 2
+            for (uint32_t at = max(own.first, common.end); at < own.end; at++)
                 line.make_block(args, keys, at);
         }
     }

@@ -164,10 +164,16 @@ ORDO_DEVICE void sum_few(const sum_args &args)
     sum_all<TYPE, N, MOST>(args);
 }
 
+/* MOST is ANY: more than GROUP inputs, too. */
 template <ordo_dtype TYPE, int N, int LEAST, int MOST>
 static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_constant__ sum_args args)
 {
-    sum_few<TYPE, N, LEAST, MOST>(args);
+    if constexpr (MOST != ANY)
+        sum_few<TYPE, N, LEAST, MOST>(args);
+    else if (LEAST > GROUP || args.count > GROUP)
+        sum_all<TYPE, N, ANY>(args);
+    else
+        sum_few<TYPE, N, LEAST, GROUP>(args);
 }
 
 /* ---- launch ---- */
@@ -176,10 +182,10 @@ static __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_consta
 template <ordo_dtype TYPE> static const void *kernel_for(const ordo_sum *s, bool aligned)
 {
     if (!aligned)
-        return (const void *)sum_kernel<TYPE, 1, ANY, ANY>;
+        return (const void *)sum_kernel<TYPE, 1, 1, ANY>;
     return s->count <= FEW     ? (const void *)sum_kernel<TYPE, 4, 1, FEW>
            : s->count <= GROUP ? (const void *)sum_kernel<TYPE, 4, FEW + 1, GROUP>
-                               : (const void *)sum_kernel<TYPE, 4, ANY, ANY>;
+                               : (const void *)sum_kernel<TYPE, 4, GROUP + 1, ANY>;
 }
 
 ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
