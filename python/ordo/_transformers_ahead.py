@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .torch._call import Arguments, draw, plain, prepare
-from .torch._dropout import PreparedDropout, dropout_mode, made_ahead, make_ahead
+from .torch._call import Arguments, plain, prepare
+from .torch._dropout import PreparedDropout, draw, dropout_mode, made_ahead, make_ahead
 from .torch._inputs import Lists
 
 _RULES = Arguments._fields.index("seed")

@@ -21,7 +21,7 @@ from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._dropout import draw, rng_of
+from ._dropout import rng_of
 from ._inputs import (
     NO_LISTS,
     Call,
@@ -108,8 +108,7 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
     if not plain(q, k, v):
         return None
     try:
-        look = rules, q.shape[-1], v.shape[-1], q.is_cuda
-        known = _known.get(look)
+        known = _known.get((rules, q.shape[-1], v.shape[-1], q.is_cuda))
         causal, (left, right), scale, softcap, dropout_p, *_ = rules
     except (TypeError, ValueError, IndexError, RuntimeError):  # an array; no pair; no axes; nested
         return None
@@ -118,20 +117,19 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
         and type(softcap) in _REALS and type(dropout_p) in _REALS and type(causal) in _TRUTHS
     ):  # fmt: skip
         return None
-    if known is None:
-        known = _learn(*look)
-    if not known:
-        return None
     if _autocasts():
         q, k, v = _cast(q, k, v)
-    return q, k, v, known
+    if known is None:
+        known = _learn(rules, q.shape[-1], v.shape[-1], q.is_cuda)
+    return (q, k, v, known) if known else None
 
 
 def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
     """The call of these rules, for all that are like it; () if head sizes are to be filled."""
     known: Call | tuple[()] = ()
     if not (cuda and fill_width(dim, v_dim)):
-        known = call_of(NO_LISTS, _rules(numbers(Arguments(*rules)), dim, 0, 0))
+        plain_rules = _rules(numbers(Arguments(*rules)), dim, 0, 0)
+        known = call_of(NO_LISTS, plain_rules)
     if len(_known) >= KEPT:
         _known.clear()
     _known[rules, dim, v_dim, cuda] = known
@@ -172,12 +170,11 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
             "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
             "q.to_local() with shard=ordo.Shard(...) and a common seed",
         )
-    if a.seed is not None or a.rng_state is not None:
+    given = a.seed is not None or a.rng_state is not None
+    if real and not given and (now or a.generator is not None):
+        _refuse(q, k, v, lists, rules)
+    if given or now or a.generator is not None or not real:  # else the operator draws
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
-    elif now or a.generator is not None or not real:  # else the operator draws
-        if real:
-            _refuse(q, k, v, lists, rules)
-        lists = lists._replace(rng=draw(q, a.generator))
     return q, k, v, lists, rules
 
 

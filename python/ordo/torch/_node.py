@@ -67,28 +67,23 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, call: Call, plain: bool) -> Any:
-        flags, scale, more, *rest = call
-        if plain:
-            keep = 0
-            if flags & _DROPS and not _hooks(True):  # under hooks (checkpoints, offloading) bits are
-                keep = f.KEEP  # made again: as many are saved
-            o, lse, bits, rng = f.eager_forward(q, k, v, flags | keep, scale, more, *rest)
-            if rng is not None:
-                flags, more = flags ^ f.DRAW | f.RNG, (rng, *more)
-            if flags & f.BITS or bits is not None:
-                flags, more = _saved_bits(flags, more, bits)
-        else:
+        if not plain:
             with f.below():
                 o, lse, _ = torch.ops.ordo.forward(q, k, v, *call)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, o, lse, *more)
-        ctx.call = plain, k.shape, flags, scale, rest
+        elif call[0] & _DROPS:
+            o, lse, call = _dropped(q, k, v, *call)
+        else:
+            o, lse, _, _ = f.eager_forward(q, k, v, *call)
+        flags, scale, more, *rest = call
+        ctx.materialize_grads = False
+        ctx.to_save = (q, k, v, o, lse, *more)  # as save_for_backward() does
+        ctx.call = flags, scale, rest, k.shape, plain
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse, *more = ctx.saved_tensors  # once: a second time fails under a checkpoint
-        plain, keys, flags, scale, rest = ctx.call
+        flags, scale, rest, keys, plain = ctx.call
         if k.shape != keys:  # autograd would sum dk to the old shape
             shape, expected = tuple(k.shape), tuple(keys)
             raise Error("shape", f"k.shape {shape}: expected {expected}")
@@ -106,20 +101,21 @@ class Node(torch.autograd.Function):
             raise f.error_of(error) from None
 
 
-def _saved_bits(flags: int, more: Any, bits: Tensor | None) -> tuple[int, list[Tensor]]:
-    """Flags and tensors of the backward pass: with the bits that the forward pass kept, if any."""
-    tensors = list(more)
+def _dropped(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
+    """(o, lse, call): with the seed and offset that were drawn, and the bits that were kept."""
+    keep = 0 if _hooks(True) else f.KEEP  # under hooks (checkpoints, offloading) bits are made again
+    o, lse, bits, rng = f.eager_forward(q, k, v, flags | keep, scale, more, *rest)
+    if rng is not None:
+        flags, more = flags ^ f.DRAW | f.RNG, (rng, *more)
     at = bin(flags & (f.BITS - 1)).count("1")
     if flags & f.BITS:  # given: kept if the pass says so by an empty tensor
-        if bits is not None:
-            bits = tensors[at]
-        del tensors[at]
-        flags &= ~f.BITS
+        given, more = more[at], (*more[:at], *more[at + 1 :])
+        bits = None if bits is None else given
+        flags ^= f.BITS
     if bits is not None:
         held(bits)
-        tensors.insert(at, bits)
-        flags |= f.BITS
-    return flags, tensors
+        flags, more = flags | f.BITS, (*more[:at], bits, *more[at:])
+    return o, lse, (flags, scale, more, *rest)
 
 
 def held(bits: Tensor) -> None:
@@ -131,6 +127,8 @@ def held(bits: Tensor) -> None:
 
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, Node).apply
+_checked_apply = Node.apply
+Node._backward_cls.apply = Node.backward  # type: ignore[attr-defined]  # without a look for vjp()
 
 
 # ---- the operators with gradients ----
@@ -141,7 +139,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: An
     if forward_ad._current_level >= 0 or (
         _grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sink))
     ):
-        return (*Node.apply(q, k, v, sink, (flags, scale, more, *rest), False), None)
+        return (*_checked_apply(q, k, v, sink, (flags, scale, more, *rest), False), None)
     with f.below():
         return torch.ops.ordo.forward(q, k, v, flags, scale, more, *rest)
 
