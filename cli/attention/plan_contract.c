@@ -19,7 +19,7 @@ static const level levels[] = {
     { ORDO_PROMISE_BATCH, "the batch around a sequence, its position, padding or packing" },
     { ORDO_PROMISE_SPLIT, "how batch and groups of heads are split over ranks" },
     { ORDO_PROMISE_CUT, "how rows and columns of a sequence are spread over calls" },
-    { ORDO_PROMISE_MASK, "the backend and the pass, for the elements that dropout drops" },
+    { ORDO_PROMISE_KEEP_BITS, "the backend and the pass, for the elements that dropout drops" },
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
 

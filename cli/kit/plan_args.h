@@ -11,7 +11,7 @@ enum { CLI_CHOICE_OPTIONS = 12 };
 typedef struct cli_choices {
     const char *order, *group, *tile_forward, *tile_backward;
     int issue, assign; /* -1: not given */
-    int64_t split, section, workers, segments, keep_bits_memory, workspace_limit;
+    int64_t accumulators, section, workers, segments, keep_bits_memory, workspace_limit;
     cli_option options[CLI_CHOICE_OPTIONS];
 } cli_choices;
 

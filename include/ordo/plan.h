@@ -57,7 +57,7 @@ typedef enum ordo_assign {
 
 /* Group size of the orders shift (in key tiles) and symmetric (in pairs of them): a part of the
  * numeric key. Waves are the groups of the published schedules, one chain per worker of the
- * machine. They keep only the levels `repeat` and `mask` of the promise, and are for study. */
+ * machine. They keep only the levels `repeat` and `keep-bits` of the promise, and are for study. */
 enum { ORDO_GROUP_WAVES = -1 };
 
 typedef struct ordo_tile {
@@ -71,7 +71,10 @@ typedef struct ordo_plan_options {
     ordo_tile forward_tile, backward_tile;
     ordo_order order;
     int64_t group; /* 0 = default, ORDO_GROUP_WAVES, or a size */
-    int64_t split; /* accumulators per query tile: 0 or 1 */
+    union {
+        int64_t accumulators; /* per query tile: 0 or 1 */
+        int64_t split;        /* the name of version 0.1.0; the next version removes it */
+    };
     ordo_issue issue;
     int64_t section; /* heads per section of ORDO_ISSUE_KEY; 0 = chosen by ordo */
     ordo_assign assign;
@@ -110,10 +113,10 @@ typedef struct ordo_plan_options {
  *
  * What can be planned can be run: every choice that no pass of the backend can execute is refused
  * with a message that names the field, its value and what was expected (ORDO_ERR_ARGUMENT,
- * ORDO_ERR_SHAPE, ORDO_ERR_OVERFLOW or ORDO_ERR_UNSUPPORTED). No backend runs a split other than 1.
- * The cuda backend runs only the tiles of the committed table; above head size 128, and for packed
- * and padded sequences, it does not run every order. ordo_schedule (ordo/lab/sim.h) simulates all
- * of them.
+ * ORDO_ERR_SHAPE, ORDO_ERR_OVERFLOW or ORDO_ERR_UNSUPPORTED). No backend runs more than one
+ * accumulator. The cuda backend runs only the tiles of the committed table; above head size 128,
+ * and for packed and padded sequences, it does not run every order. ordo_schedule (ordo/lab/sim.h)
+ * simulates all of them.
  *
  * Head sizes are the one exception: a cuda plan may have any up to 576, because
  * ordo_attention_combine() runs them all. ordo_backend_query() gives those that a pass runs. */
@@ -130,7 +133,8 @@ typedef enum ordo_promise {
     ORDO_PROMISE_PORTABLE = 1 << 1,
     ORDO_PROMISE_BATCH = 1 << 2,
     ORDO_PROMISE_SPLIT = 1 << 3,
-    ORDO_PROMISE_MASK = 1 << 4,
+    ORDO_PROMISE_KEEP_BITS = 1 << 4,
+    ORDO_PROMISE_MASK = ORDO_PROMISE_KEEP_BITS, /* as version 0.1.0 says; the next one removes it */
     ORDO_PROMISE_CUT = 1 << 5
 } ordo_promise;
 
@@ -155,7 +159,10 @@ typedef struct ordo_plan_info {
     ordo_order order;               /* the order that is executed */
     ordo_order order_asked; /* the one requested; order differs if the shape does not allow it */
     int64_t group;          /* 0 if the order has no groups */
-    int64_t split;
+    union {
+        int64_t accumulators;
+        int64_t split; /* as in the options */
+    };
     ordo_issue issue;
     int64_t section;
     ordo_assign assign;

@@ -38,9 +38,12 @@ static ordo_run run_of(ordo_order order, bool causal, int heads, ordo_assign ass
 
 int main(void)
 {
-    const ordo_costs costs = {
-        .compute = 10, .compute_partial = 10, .reduce = 5, .latency = 3, .overlap = 1, .split = 1
-    };
+    const ordo_costs costs = { .compute = 10,
+                               .compute_partial = 10,
+                               .reduce = 5,
+                               .latency = 3,
+                               .overlap = 1,
+                               .accumulators = 1 };
     double slowest = 1e300;
     printf("128 x 256 tiles, 132 workers, compute 10, reduce 5, latency 3, overlap 1\n");
     printf("%-11s %-7s %-10s %6s %10s %12s %10s\n", "order", "mask", "assign", "heads", "tasks",

@@ -19,8 +19,8 @@ enum { MOST_REPLAYS = 32, MOST_BLOCKS = 1 << 26 };
 typedef struct request {
     int mask, assign, issue; /* -1: not given */
     const char *tiles, *order, *group, *ratio, *window, *block_mask;
-    int64_t heads, kv_heads, workers, compute, reduce, compute_partial, latency, overlap, split,
-        section;
+    int64_t heads, kv_heads, workers, compute, reduce, compute_partial, latency, overlap,
+        accumulators, section;
     bool ascii, critical;
     const char *svg, *trace, *html;
     cli_json_target json;
@@ -55,7 +55,7 @@ static int make_schedule(const request *r, ordo_schedule *s)
                          r->window);
     s->heads = r->heads;
     s->workers = r->workers > 0 ? r->workers : s->key_tiles;
-    s->split = r->split;
+    s->accumulators = r->accumulators;
     s->issue = (ordo_issue)(r->issue + 1); /* the words stand in the order of the enums */
     s->section = r->section;
     s->assign = (ordo_assign)(r->assign + 1);
@@ -314,7 +314,8 @@ int cli_schedule(int argc, char **argv)
                  "order of the sums, or a list of orders (default auto)"),
         OPT_TEXT("--group", "N|waves", &r.group,
                  "group size of orders shift and symmetric (default waves)"),
-        OPT_INT("--split", "N", &r.split, 1, MOST, "accumulators per query tile (default 1)"),
+        OPT_INT("--accumulators", "N", &r.accumulators, 1, MOST,
+                "accumulators per query tile (default 1)"),
         OPT_CHOICE("--assign", "pinned|first-free", &r.assign,
                    "chains on fixed workers, or on the first free one"),
         OPT_CHOICE("--issue", "head|key", &r.issue,

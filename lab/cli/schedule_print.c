@@ -35,8 +35,8 @@ static void print_one(const cli_replay *r)
     printf("\nshape        %" PRId64 " key tiles x %" PRId64 " query tiles, %" PRId64
            " heads, %" PRIu64 " tile pairs\n",
            info->key_tiles, info->query_tiles, info->heads, info->tasks);
-    printf("workers      %" PRId64 ", %s, issue %s, split %" PRId64, info->workers,
-           ordo_assign_name(info->assign), ordo_issue_name(info->issue), info->split);
+    printf("workers      %" PRId64 ", %s, issue %s, accumulators %" PRId64, info->workers,
+           ordo_assign_name(info->assign), ordo_issue_name(info->issue), info->accumulators);
     cli_group_text(info->group);
     printf("\nmakespan     %" PRId64 "%s\n", info->makespan,
            info->exact ? "" : "  (extended from fewer heads)");
@@ -137,7 +137,7 @@ static void choices_json(cli_json *json, const cli_replay *r)
     cli_json_text(json, "assign", ordo_assign_name(info->assign));
     cli_json_text(json, "issue", ordo_issue_name(info->issue));
     cli_group_json(json, info->group);
-    cli_json_int(json, "split", info->split);
+    cli_json_int(json, "accumulators", info->accumulators);
 }
 
 static void bounds_json(cli_json *json, const ordo_timeline_info *info)

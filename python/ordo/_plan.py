@@ -52,7 +52,7 @@ class PlanInfo:
     order: Order  # executed
     order_asked: Order  # equal, unless the shape made ordo replace it
     group: int | Literal["waves"]  # 0 where the order has none
-    split: int
+    accumulators: int
     issue: Issue
     section: int
     assign: Assign
@@ -76,6 +76,11 @@ class PlanInfo:
     backward_form: Form  # how the backward pass is divided into products
 
     @property
+    def split(self) -> int:
+        """The name of accumulators in version 0.1.0; the next version removes it."""
+        return int(_renamed("split", "accumulators", self.accumulators))
+
+    @property
     def dropout_keep_bits(self) -> bool:
         """The name of keep_bits_reused in version 0.1.0; the next version removes it."""
         return bool(_renamed("dropout_keep_bits", "keep_bits_reused", self.keep_bits_reused))
@@ -96,8 +101,8 @@ class Plan:
 
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
-    "waves") and `split` decide bits; `issue`, `section`, `assign`, `workers`, `segments`,
-    `keep_bits_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
+    "waves") and `accumulators` decide bits; `issue`, `section`, `assign`, `workers`,
+    `segments`, `keep_bits_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
     `keep_bits_memory` bytes, both passes run in segments of rows and have the keep bits of two
     of them in memory (ordo/plan.h).
 
@@ -114,7 +119,7 @@ class Plan:
         forward_tile: tuple[int, int] | None = None,
         backward_tile: tuple[int, int] | None = None,
         group: int | Literal["waves"] = 0,
-        split: int = 0,
+        accumulators: int = 0,
         issue: Issue = "default",
         section: int = 0,
         assign: Assign = "default",
@@ -123,9 +128,12 @@ class Plan:
         keep_bits_memory: int = 0,
         workspace_limit: int = 0,
         mask_memory: int = 0,
+        split: int = 0,
     ) -> None:
         if mask_memory:
             keep_bits_memory = _renamed("mask_memory", "keep_bits_memory", mask_memory)
+        if split:
+            accumulators = _renamed("split", "accumulators", split)
         if isinstance(machine, str):
             machine = Machine(machine)
         options = s.sized(s.ordo_plan_options)
@@ -135,7 +143,7 @@ class Plan:
             forward_tile=_tile("forward_tile", forward_tile),
             backward_tile=_tile("backward_tile", backward_tile),
             group=group_number(group),
-            split=split,
+            accumulators=accumulators,
             issue=issue,
             section=section,
             assign=assign,

@@ -22,7 +22,7 @@ Issue = Literal["default", "head", "key"]
 Assign = Literal["default", "pinned", "first-free"]
 DropoutMode = Literal["sequential", "fused", "overlapped", "pipelined"]
 Form = Literal["flash", "apart", "phase", "chain"]
-Promise = Literal["repeat", "portable", "batch", "split", "mask", "cut"]
+Promise = Literal["repeat", "portable", "batch", "split", "keep-bits", "cut"]
 
 GROUP_WAVES = -1
 

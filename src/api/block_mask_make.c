@@ -247,7 +247,7 @@ ordo_status ordo_block_mask_from_chunks(ordo_block_mask **mask, int64_t q_len, i
     ORDO_TRY(ordo_check_range("offset", offset, 0, kv_len < 0 ? 0 : kv_len));
     ORDO_TRY(maker_open(&m, q_len, kv_len, 1, 1));
     for (int64_t r = 0; r < q_len; r++) {
-        const int64_t at = r + kv_len - q_len; /* the column of this row */
+        const int64_t at = r + ordo_band_diagonal(ORDO_MASK_CAUSAL, q_len, kv_len);
         const int64_t first = at < offset ? 0 : at - (at - offset) % chunk;
         const int64_t end = at < offset ? offset : chunk >= kv_len - first ? kv_len : first + chunk;
         m.first[r] = at < 0 ? 0 : (int32_t)first; /* a row before the first column sees nothing */

@@ -46,6 +46,7 @@ SPELLING(form)
 
 #define AT(member) offsetof(ordo_plan, member)
 
+/* `split` is the number of accumulators, as version 0.1.0 writes and reads it. */
 static const field fields[] = {
     { "backend", NAME, AT(backend), backend_at },
     { "family", WORD, AT(family), NULL },
@@ -86,7 +87,7 @@ static const field fields[] = {
     { "order", NAME, AT(order), order_at },
     { "asked", NAME, AT(order_asked), order_at },
     { "group", I64, AT(group), NULL },
-    { "split", I64, AT(split), NULL },
+    { "split", I64, AT(accumulators), NULL },
     { "issue", NAME, AT(issue), issue_at },
     { "section", I64, AT(section), NULL },
     { "assign", NAME, AT(assign), assign_at },

@@ -64,7 +64,7 @@ const char *ordo_promise_name(ordo_promise level)
     case ORDO_PROMISE_PORTABLE: return "portable";
     case ORDO_PROMISE_BATCH: return "batch";
     case ORDO_PROMISE_SPLIT: return "split";
-    case ORDO_PROMISE_MASK: return "mask";
+    case ORDO_PROMISE_KEEP_BITS: return "keep-bits";
     case ORDO_PROMISE_CUT: return "cut";
     }
     return "unknown";

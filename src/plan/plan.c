@@ -66,7 +66,7 @@ unsigned ordo_plan_promise(const ordo_plan *plan)
     /* Waves cut a head where the workers end: the order of its sums then depends on how many
      * there are and on how many heads come before it. */
     if (plan->group == ORDO_GROUP_WAVES)
-        return ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK;
+        return ORDO_PROMISE_REPEAT | ORDO_PROMISE_KEEP_BITS;
     return ORDO_PROMISE_ALL & ~(ordo_plan_carries(plan) ? 0u : (unsigned)ORDO_PROMISE_CUT);
 }
 
@@ -78,22 +78,24 @@ bool ordo_plan_carries(const ordo_plan *plan)
             order == ORDO_ORDER_SPT);
 }
 
-void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split, char *text,
-                    size_t capacity)
+void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t accumulators,
+                    char *text, size_t capacity)
 {
     const char *name = ordo_order_name(order);
     if (!ordo_order_cyclic(order))
-        snprintf(text, capacity, "%s/k%lld", name, (long long)split);
+        snprintf(text, capacity, "%s/k%lld", name, (long long)accumulators);
     else if (group == ORDO_GROUP_WAVES)
-        snprintf(text, capacity, "%s.w%lld/k%lld", name, (long long)workers, (long long)split);
+        snprintf(text, capacity, "%s.w%lld/k%lld", name, (long long)workers,
+                 (long long)accumulators);
     else
-        snprintf(text, capacity, "%s.g%lld/k%lld", name, (long long)group, (long long)split);
+        snprintf(text, capacity, "%s.g%lld/k%lld", name, (long long)group, (long long)accumulators);
 }
 
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity)
 {
     char order[64], random[32] = "plain";
-    ordo_order_key(plan->order, plan->group, plan->workers, plan->split, order, sizeof order);
+    ordo_order_key(plan->order, plan->group, plan->workers, plan->accumulators, order,
+                   sizeof order);
     if (plan->problem.dropout.keying == ORDO_KEYING_FA2)
         snprintf(random, sizeof random, "fa2"); /* which has one layout */
     else if (plan->problem.dropout.rounds > 0)

@@ -8,8 +8,8 @@
 #include "plan/issue.h"
 
 enum {
-    ORDO_TILE_MAX = 4096, /* rows or columns of a tile */
-    ORDO_SPLIT_MAX = 64,  /* accumulators per query tile */
+    ORDO_TILE_MAX = 4096,       /* rows or columns of a tile */
+    ORDO_ACCUMULATORS_MAX = 64, /* accumulators per query tile */
     ORDO_WORKERS_MAX = 1 << 20,
     ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
 };
@@ -25,7 +25,7 @@ struct ordo_plan {
     ordo_form forward_form, backward_form; /* how the passes are divided; not part of the key */
     ordo_order order, order_asked;
     int64_t group; /* shift and symmetric: a size, or ORDO_GROUP_WAVES; else 0 */
-    int64_t split;
+    int64_t accumulators;
     ordo_issue issue;
     int64_t section;
     ordo_assign assign;
@@ -88,8 +88,8 @@ unsigned ordo_plan_promise(const ordo_plan *plan);
 ORDO_FOR_LAB bool ordo_plan_carries(const ordo_plan *plan);
 
 /* "shift.g32/k1": the order's part of the numeric key. */
-ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t split,
-                                 char *text, size_t capacity);
+ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t workers,
+                                 int64_t accumulators, char *text, size_t capacity);
 
 /* "FAMILY.r3/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);

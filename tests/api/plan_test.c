@@ -13,7 +13,7 @@ static void check_same_numbers(const ordo_plan_info *a, const ordo_plan_info *b)
     CHECK_INT(a->backward_tile.k, b->backward_tile.k);
     CHECK_INT(a->order, b->order);
     CHECK_INT(a->group, b->group);
-    CHECK_INT(a->split, b->split);
+    CHECK_INT(a->accumulators, b->accumulators);
     CHECK_INT(a->kept, b->kept);
     CHECK_TEXT(a->numeric_key, b->numeric_key);
 }
@@ -153,7 +153,7 @@ TEST(the_key_leaves_out_what_changes_no_bit)
     r.options.order = ORDO_ORDER_DESCENDING;
     r.options.forward_tile = (ordo_tile) { 128, 128 };
     r.options.backward_tile = (ordo_tile) { 64, 128 };
-    r.options.split = 1;
+    r.options.accumulators = 1;
     const ordo_plan_info c = info_of(&r);
     check_same_numbers(&a, &expected);
     check_same_numbers(&b, &expected);
@@ -168,7 +168,7 @@ TEST(the_key_leaves_out_what_changes_no_bit)
 TEST(every_level_is_kept_unless_waves_or_rows_in_two_orders)
 {
     const unsigned all = ORDO_PROMISE_REPEAT | ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH |
-                         ORDO_PROMISE_SPLIT | ORDO_PROMISE_MASK;
+                         ORDO_PROMISE_SPLIT | ORDO_PROMISE_KEEP_BITS;
     for (int order = 0; order <= ORDO_ORDER_COUNT; order++)
         for (int full = 0; full < 2; full++) {
             request r = on_h200();
@@ -184,7 +184,7 @@ TEST(every_level_is_kept_unless_waves_or_rows_in_two_orders)
     r.options.order = ORDO_ORDER_SHIFT;
     r.options.group = ORDO_GROUP_WAVES;
     const ordo_plan_info info = info_of(&r);
-    CHECK_INT(info.kept, ORDO_PROMISE_REPEAT | ORDO_PROMISE_MASK);
+    CHECK_INT(info.kept, ORDO_PROMISE_REPEAT | ORDO_PROMISE_KEEP_BITS);
     CHECK_INT(info.not_kept,
               ORDO_PROMISE_PORTABLE | ORDO_PROMISE_BATCH | ORDO_PROMISE_SPLIT | ORDO_PROMISE_CUT);
     CHECK_HAS(info.note, "portable, batch, split and cut are not kept");

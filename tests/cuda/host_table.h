@@ -13,8 +13,8 @@ static inline ordo_rows host_rows(const ordo_cuda_pass *p, const int32_t *ends,
 {
     if (p->layout != ORDO_PACKED)
         return ordo_padded_rows(lengths, b, longest);
-    if (ordo_cut(ends[b], rows) > *largest)
-        *largest = ordo_cut(ends[b], rows);
+    if (ordo_clamp(ends[b], rows) > *largest)
+        *largest = ordo_clamp(ends[b], rows);
     return ordo_packed_rows(*largest, ends[b + 1], rows, longest);
 }
 

@@ -88,13 +88,15 @@ def test_line_is_the_commands(command):
 def test_choices_reach_the_plan():
     plan = ordo.Plan(
         PROBLEM, "host", backend="cpu", order="descending", forward_tile=(64, 128),
-        backward_tile=(128, 64), split=1, issue="key", section=2, assign="first-free", workers=3,
+        backward_tile=(128, 64), accumulators=1, issue="key", section=2, assign="first-free", workers=3,
     )  # fmt: skip
     info = plan.info
-    assert (info.order, info.split, info.issue, info.section) == ("descending", 1, "key", 2)
+    with pytest.warns(FutureWarning, match="split is accumulators now"):
+        assert info.split == info.accumulators
+    assert (info.order, info.accumulators, info.issue, info.section) == ("descending", 1, "key", 2)
     assert info.forward_tile == (64, 128) and info.backward_tile == ordo.Tile(128, 64)
     assert (info.assign, info.workers) == ("first-free", 3)
-    assert info.kept == ("repeat", "portable", "batch", "split", "mask", "cut")
+    assert info.kept == ("repeat", "portable", "batch", "split", "keep-bits", "cut")
     assert info.not_kept == ()
     assert plan.check() > 0
 
@@ -131,8 +133,8 @@ def test_refusals_name_the_field(changes, status, words):
 def test_refusals_of_plans():
     with pytest.raises(ordo.Error, match="order 'sideways': expected default, ascending"):
         ordo.Plan(PROBLEM, order="sideways")
-    with pytest.raises(ordo.Error, match="split 2: backend cuda expects 1"):
-        ordo.Plan(PROBLEM.replace(dtype="bf16"), "h200", split=2)
+    with pytest.raises(ordo.Error, match="accumulators 2: backend cuda expects 1"):
+        ordo.Plan(PROBLEM.replace(dtype="bf16"), "h200", accumulators=2)
     with pytest.raises(ordo.Error, match="forward_tile 3: expected"):
         ordo.Plan(PROBLEM, forward_tile=3)
     with pytest.raises(ordo.Error) as caught:

@@ -90,7 +90,8 @@ double ordo_live_elements(const ordo_attention_shape *s, int64_t bq, int64_t bk)
     double live = 0;
     for (int64_t row = 0; row < s->q_len; row += bq) {
         const int64_t end = row + bq < s->q_len ? row + bq : s->q_len;
-        const double reach = (double)(end + s->kv_len - s->q_len);
+        const double reach =
+            (double)(end + ordo_mask_diagonal(ORDO_MASK_CAUSAL, s->q_len, s->kv_len));
         double columns = reach > 0 ? (double)ordo_price_tiles(reach, (double)bk) : 0;
         columns = columns < nk ? columns : nk;
         const double width = columns * (double)bk < kv ? columns * (double)bk : kv;

@@ -29,7 +29,7 @@ ordo_status ordo_step_cost(const ordo_plan *plan, const ordo_machine *machine, o
         .reduce = whole(4 * rows * (double)p->head_dim / bytes_per_clk),
         .latency = (int64_t)llround(flag),
         .overlap = ordo_plan_of_kernels(plan) ? 2 : 0,
-        .split = (int32_t)plan->split,
+        .accumulators = (int32_t)plan->accumulators,
     };
     return ORDO_OK;
 }

@@ -15,7 +15,7 @@ typedef struct ordo_costs {
     int64_t reduce;          /* adding the partial dQ */
     int64_t latency;         /* between the end of one addition and the start of the next */
     int32_t overlap;         /* additions in flight behind the computation: 0 .. ORDO_OVERLAP_MAX */
-    int32_t split; /* accumulators per query tile, >= 1: turn t adds to accumulator t mod split */
+    int32_t accumulators;    /* per query tile, >= 1: turn t adds to number t mod accumulators */
     const struct ordo_live *live; /* steps of a block mask (sim/live.h); NULL: the band's */
 } ordo_costs;
 

@@ -86,7 +86,7 @@ static void bound_run(const ordo_run *run, const ordo_costs *costs, work *all, o
     for (int32_t i = 0; i < walk.nq; i++) {
         const int64_t contributors =
             costs->live ? costs->live->keys[i] : ordo_span_count(ordo_band_keys(&walk.band, i));
-        const int64_t queue = (contributors + costs->split - 1) / costs->split;
+        const int64_t queue = (contributors + costs->accumulators - 1) / costs->accumulators;
         const int64_t least =
             costs->compute < costs->compute_partial ? costs->compute : costs->compute_partial;
         const int64_t turns = least + queue * costs->reduce + (queue - 1) * costs->latency;
@@ -207,8 +207,8 @@ int64_t ordo_makespan_closed(const ordo_run *run, const ordo_costs *costs)
                        .pinned = run->assign == ORDO_ASSIGN_PINNED };
     if (!(causal || full) || band->bq != band->bk || n != ordo_band_query_tiles(band) ||
         n != run->workers || run->group_heads != 1 || run->issue != ORDO_ISSUE_HEAD ||
-        costs->split != 1 || costs->overlap > 1 || costs->compute_partial != costs->compute ||
-        run->sequences != 1 || costs->reduce < 1)
+        costs->accumulators != 1 || costs->overlap > 1 ||
+        costs->compute_partial != costs->compute || run->sequences != 1 || costs->reduce < 1)
         return -1;
     if (!fits(2 * (uint64_t)s.n * (uint64_t)s.m, 1, costs))
         return -1;

@@ -35,7 +35,7 @@ static ordo_status check_fields(const ordo_schedule *s)
     }
     ORDO_TRY(ordo_check_range("workers", s->workers, 1, ORDO_WORKERS_MAX));
     ORDO_TRY(ordo_check_range("group", s->group, ORDO_GROUP_WAVES, TILES_MAX));
-    ORDO_TRY(ordo_check_range("split", s->split, 0, ORDO_SPLIT_MAX));
+    ORDO_TRY(ordo_check_range("accumulators", s->accumulators, 0, ORDO_ACCUMULATORS_MAX));
     ORDO_TRY(ordo_check_range("issue", s->issue, ORDO_ISSUE_DEFAULT, ORDO_ISSUE_KEY));
     ORDO_TRY(ordo_check_range("section", s->section, 0, TILES_MAX));
     ORDO_TRY(ordo_check_range("assign", s->assign, ORDO_ASSIGN_DEFAULT, ORDO_ASSIGN_FIRST_FREE));
@@ -178,17 +178,17 @@ ordo_status ordo_schedule_prepare(const ordo_schedule *s, ordo_run *run, ordo_co
                             .reduce = s->reduce,
                             .latency = s->latency,
                             .overlap = (int32_t)s->overlap,
-                            .split = s->split ? (int32_t)s->split : 1 };
+                            .accumulators = s->accumulators ? (int32_t)s->accumulators : 1 };
     info->assign = run->assign;
     info->issue = run->issue;
     info->group = !grouped ? 0 : run->group == 0 ? ORDO_GROUP_WAVES : run->group;
-    info->split = costs->split;
+    info->accumulators = costs->accumulators;
     info->key_tiles = ordo_band_key_tiles(&band);
     info->query_tiles = ordo_band_query_tiles(&band);
     info->heads = s->heads;
     info->workers = s->workers;
     info->coresident = ordo_run_coresident(run);
-    ordo_order_key(run->order, info->group, s->workers, costs->split, info->numeric_key,
+    ordo_order_key(run->order, info->group, s->workers, costs->accumulators, info->numeric_key,
                    sizeof info->numeric_key);
     ordo_live *live = NULL;
     if (s->blocks)

@@ -87,8 +87,8 @@ static ordo_status open_head(engine *e, int32_t run, int32_t head, int32_t *out)
         e->slots[s] = (slot) { 0 };
     }
     const ordo_run *r = &e->runs[run];
-    const size_t tiles =
-        (size_t)ordo_band_query_tiles(&r->band) * (size_t)r->group_heads * (size_t)e->costs->split;
+    const size_t tiles = (size_t)ordo_band_query_tiles(&r->band) * (size_t)r->group_heads *
+                         (size_t)e->costs->accumulators;
     slot *mine = &e->slots[s];
     if (tiles > mine->capacity) {
         e->accumulators += tiles - mine->capacity;
@@ -235,7 +235,7 @@ static void release(engine *e, tile *at)
  * if a turn has not come yet. */
 static ordo_status walk_steps(engine *e, worker *w, bool *parked)
 {
-    const int32_t j = w->unit.key[w->nth], split = e->costs->split;
+    const int32_t j = w->unit.key[w->nth], accumulators = e->costs->accumulators;
     const ordo_live *live = e->costs->live;
     const int32_t steps = live ? ordo_live_steps(live, j) : ordo_walk_steps(&w->walk, j);
     const bool classes = e->costs->compute_partial != e->costs->compute;
@@ -247,11 +247,11 @@ static ordo_status walk_steps(engine *e, worker *w, bool *parked)
         if (!live)
             turn = ordo_walk_turn(&w->walk, i, j);
         const size_t index = (size_t)w->g * (size_t)w->walk.nq + (size_t)i;
-        tile *at = &w->tiles[index * (size_t)split + (size_t)(turn % split)];
+        tile *at = &w->tiles[index * (size_t)accumulators + (size_t)(turn % accumulators)];
         if (!w->computed)
             compute(e, w, classes && ordo_band_cuts(&w->walk.band, i, j));
-        if (at->done != turn / split) {
-            w->place = turn / split;
+        if (at->done != turn / accumulators) {
+            w->place = turn / accumulators;
             w->next = at->parked;
             at->parked = (int32_t)(w - e->workers);
             *parked = true;

@@ -27,7 +27,7 @@ END
 
 # Fields promised for every order.
 for name in order order_asked makespan lower_bound closed_form closed_form_agrees utilization \
-    stall coresident valid numeric_key assign issue group split tasks bound_work bound_chain \
+    stall coresident valid numeric_key assign issue group accumulators tasks bound_work bound_chain \
     bound_turns startup tail busy exact note; do
     [ -n "$(field "$name")" ] || fail "no field $name"
 done

@@ -24,7 +24,7 @@ static ordo_schedule read_schedule(reader *r)
     s.workers = size_of(r, 14);
     s.order = (ordo_order)(byte(r) % (ORDO_ORDER_COUNT + 2));
     s.group = byte(r) % 10 - 1;
-    s.split = size_of(r, 3);
+    s.accumulators = size_of(r, 3);
     s.issue = (ordo_issue)(byte(r) % 4);
     s.section = size_of(r, 4);
     s.assign = (ordo_assign)(byte(r) % 5);
@@ -50,7 +50,7 @@ static void check_steps(const ordo_timeline *t, const ordo_timeline_info *info)
         must(s.key >= 0 && s.key < info->key_tiles);
         must(s.query >= 0 && s.query < info->query_tiles && s.turn >= 0);
         must(s.waited_for < (int64_t)x);
-        must((s.turn > 0) == (s.waited_for >= 0) || info->split > 1);
+        must((s.turn > 0) == (s.waited_for >= 0) || info->accumulators > 1);
         if (s.waited_for >= 0) {
             must(ordo_timeline_step_at(t, (uint64_t)s.waited_for, &before) == ORDO_OK);
             must(before.head == s.head && before.query == s.query && before.end <= s.start);

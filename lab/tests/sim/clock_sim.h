@@ -55,7 +55,8 @@ static bool clock_add(clock_worker *w, clock_tile *tiles, int nq, const ordo_cos
     bool moved = false;
     if (w->adding_until == now) {
         const clock_step *s = &w->step[w->added];
-        clock_tile *at = &tiles[(s->head * nq + s->query) * costs->split + s->turn % costs->split];
+        clock_tile *at =
+            &tiles[(s->head * nq + s->query) * costs->accumulators + s->turn % costs->accumulators];
         at->done++;
         at->visible = now + costs->latency;
         w->adding_until = -1;
@@ -66,8 +67,8 @@ static bool clock_add(clock_worker *w, clock_tile *tiles, int nq, const ordo_cos
     if (w->adding_until < 0 && w->added < w->handed && w->ready[w->added] <= now) {
         const clock_step *s = &w->step[w->added];
         const clock_tile *at =
-            &tiles[(s->head * nq + s->query) * costs->split + s->turn % costs->split];
-        if (at->done == s->turn / costs->split && at->visible <= now) {
+            &tiles[(s->head * nq + s->query) * costs->accumulators + s->turn % costs->accumulators];
+        if (at->done == s->turn / costs->accumulators && at->visible <= now) {
             w->adding_until = now + costs->reduce;
             moved = true;
         }
@@ -101,7 +102,7 @@ static int64_t clock_run(const ordo_run *run, const ordo_costs *costs, const int
     const int nq = ordo_band_query_tiles(&run->band);
     const int heads = run->sequences * run->kv_heads * run->group_heads;
     clock_worker *workers = calloc((size_t)run->workers, sizeof *workers);
-    clock_tile *tiles = calloc((size_t)(heads * nq * costs->split) + 1, sizeof *tiles);
+    clock_tile *tiles = calloc((size_t)(heads * nq * costs->accumulators) + 1, sizeof *tiles);
     const int64_t first = ordo_run_tickets(run, 0), all = first + ordo_run_tickets(run, 1);
     int64_t issued = 0, end = 0, quiet = 0;
     for (int w = 0; w < run->workers; w++)

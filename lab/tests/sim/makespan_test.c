@@ -117,10 +117,10 @@ TEST(no_form_for_other_schedules)
     const ordo_costs late = costs_of(3, 1, 4, 0), deep = costs_of(3, 1, 0, 2);
     CHECK_INT(ordo_makespan_closed(&square, &late), -1);
     CHECK_INT(ordo_makespan_closed(&square, &deep), -1);
-    ordo_costs split = costs, partial = costs;
-    split.split = 2;
+    ordo_costs two = costs, partial = costs;
+    two.accumulators = 2;
     partial.compute_partial = 2;
-    CHECK_INT(ordo_makespan_closed(&square, &split), -1);
+    CHECK_INT(ordo_makespan_closed(&square, &two), -1);
     CHECK_INT(ordo_makespan_closed(&square, &partial), -1);
 }
 
@@ -162,7 +162,7 @@ TEST(each_bound_by_hand)
     CHECK_INT(bounds.work, 105);                /* 30 (5 + 2) / 2 */
     CHECK_INT(bounds.chain, 28);                /* 4 (5 + 2) */
     CHECK_INT(bounds.turns, 5 + 4 * 2 + 3 * 3); /* compute, then 4 additions 3 apart */
-    costs.split = 3;                            /* two accumulators get one, one gets two */
+    costs.accumulators = 3;                     /* two accumulators get one, one gets two */
     CHECK_INT(bounds_of(&run, &costs).turns, 5 + 2 * 2 + 3);
     costs.overlap = 1; /* additions hide, all but the last */
     bounds = bounds_of(&run, &costs);
@@ -189,7 +189,7 @@ TEST(work_is_what_every_tile_adds_up_to)
         const ordo_costs costs = { .compute = check_between(&seed, 1, 9),
                                    .compute_partial = check_between(&seed, 1, 9),
                                    .reduce = check_between(&seed, 1, 9),
-                                   .split = 1 };
+                                   .accumulators = 1 };
         const ordo_walk walk = ordo_run_walk(&run, 0);
         int64_t tasks = 0, work = 0, longest = 0;
         for (int j = 0; j < walk.nk; j++) {
@@ -225,7 +225,7 @@ TEST(no_schedule_is_shorter_than_its_bounds)
                                    .reduce = check_between(&seed, 1, 9),
                                    .latency = check_between(&seed, 0, 5),
                                    .overlap = (int32_t)check_between(&seed, 0, 3),
-                                   .split = (int32_t)check_between(&seed, 1, 3) };
+                                   .accumulators = (int32_t)check_between(&seed, 1, 3) };
         const ordo_bounds bounds = bounds_of(&run, &costs);
         const int64_t makespan = simulated(&run, &costs);
         if (makespan < ordo_bounds_most(&bounds)) {

@@ -12,7 +12,7 @@ static inline ordo_costs random_costs(uint64_t *seed)
                          .reduce = check_between(seed, 1, 9),
                          .latency = check_between(seed, 0, 6),
                          .overlap = (int)check_between(seed, 0, 3),
-                         .split = (int)check_between(seed, 1, 3) };
+                         .accumulators = (int)check_between(seed, 1, 3) };
     costs.compute_partial = check_between(seed, 0, 1) ? costs.compute : check_between(seed, 1, 9);
     return costs;
 }

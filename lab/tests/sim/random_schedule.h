@@ -47,7 +47,7 @@ static inline ordo_schedule random_schedule(uint64_t *seed, int most)
         .workers = check_between(seed, 1, 14),
         .order = (ordo_order)check_between(seed, 1, ORDO_ORDER_COUNT),
         .group = check_between(seed, -1, 5),
-        .split = check_between(seed, 0, 3),
+        .accumulators = check_between(seed, 0, 3),
         .issue = (ordo_issue)check_between(seed, 0, 2),
         .section = check_between(seed, 0, 4),
         .assign = (ordo_assign)check_between(seed, 0, 2),
@@ -61,13 +61,13 @@ static inline ordo_schedule random_schedule(uint64_t *seed, int most)
 
 static inline void print_schedule(const ordo_schedule *s)
 {
-    printf("    mask %d tiles %dx%d ratio %d/%d heads %d workers %d order %s group %d split %d "
-           "issue %d section %d assign %d c %d r %d L %d partial %d overlap %d\n",
-           (int)s->mask, (int)s->key_tiles, (int)s->query_tiles, (int)s->ratio_num,
-           (int)s->ratio_den, (int)s->heads, (int)s->workers, ordo_order_name(s->order),
-           (int)s->group, (int)s->split, (int)s->issue, (int)s->section, (int)s->assign,
-           (int)s->compute, (int)s->reduce, (int)s->latency, (int)s->compute_partial,
-           (int)s->overlap);
+    printf(
+        "    mask %d tiles %dx%d ratio %d/%d heads %d workers %d order %s group %d accumulators %d "
+        "issue %d section %d assign %d c %d r %d L %d partial %d overlap %d\n",
+        (int)s->mask, (int)s->key_tiles, (int)s->query_tiles, (int)s->ratio_num, (int)s->ratio_den,
+        (int)s->heads, (int)s->workers, ordo_order_name(s->order), (int)s->group,
+        (int)s->accumulators, (int)s->issue, (int)s->section, (int)s->assign, (int)s->compute,
+        (int)s->reduce, (int)s->latency, (int)s->compute_partial, (int)s->overlap);
 }
 
 #endif

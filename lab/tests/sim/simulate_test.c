@@ -9,9 +9,9 @@
 #define PINNED     ORDO_ASSIGN_PINNED
 #define FIRST_FREE ORDO_ASSIGN_FIRST_FREE
 
-static int64_t makespan(ordo_run run, int c, int r, int latency, int overlap, int split)
+static int64_t makespan(ordo_run run, int c, int r, int latency, int overlap, int accumulators)
 {
-    const ordo_costs costs = { c, c, r, latency, overlap, split };
+    const ordo_costs costs = { c, c, r, latency, overlap, accumulators };
     ordo_times times;
     if (ordo_timeline_simulate(&run, 1, &costs, &times, NULL) != ORDO_OK)
         return -1;
@@ -283,9 +283,9 @@ TEST(follows_the_clock)
         CHECK_INT(times.busy + times.stall + times.tail, times.makespan * run.workers);
         if (check_failures > before) {
             print_run(&run);
-            printf("    costs { %d %d %d %d overlap %d split %d }\n", (int)costs.compute,
+            printf("    costs { %d %d %d %d overlap %d accumulators %d }\n", (int)costs.compute,
                    (int)costs.compute_partial, (int)costs.reduce, (int)costs.latency, costs.overlap,
-                   costs.split);
+                   costs.accumulators);
             return;
         }
     }

@@ -170,7 +170,7 @@ TEST(absurd_sizes_are_refused_or_short)
             s.ratio_num = s.ratio_den = 1;
             s.query_tiles = most;
             s.heads = 100;
-            s.split = 64;
+            s.accumulators = 64;
             s.issue = ORDO_ISSUE_KEY;
             s.group = 1; /* 2^26 accumulators per head, all heads in flight */
             break;

@@ -22,7 +22,7 @@ TEST(the_example)
     CHECK(info.order == ORDO_ORDER_SYMMETRIC && info.order_asked == ORDO_ORDER_SYMMETRIC);
     CHECK(info.assign == ORDO_ASSIGN_PINNED && info.issue == ORDO_ISSUE_HEAD);
     CHECK_INT(info.group, ORDO_GROUP_WAVES);
-    CHECK_INT(info.split, 1);
+    CHECK_INT(info.accumulators, 1);
     CHECK_INT(info.key_tiles, 8);
     CHECK_INT(info.query_tiles, 8);
     CHECK_TEXT(info.numeric_key, "symmetric.w8/k1");
@@ -131,7 +131,7 @@ TEST(random_schedules_add_up)
         if (round % 2) { /* the shapes closed forms speak of */
             s.query_tiles = s.compute_partial = s.ratio_num = s.ratio_den = 0;
             s.workers = s.key_tiles;
-            s.split = s.overlap % 2;
+            s.accumulators = s.overlap % 2;
             s.overlap /= 2;
             s.latency *= s.heads % 2;
         }
@@ -186,7 +186,7 @@ static void check_steps(const ordo_timeline *timeline, const ordo_timeline_info 
                         const ordo_schedule *s)
 {
     const uint64_t count = ordo_timeline_step_count(timeline);
-    const int64_t split = s->split ? s->split : 1;
+    const int64_t accumulators = s->accumulators ? s->accumulators : 1;
     int64_t last = 0;
     CHECK_INT(count, info->tasks);
     for (uint64_t x = 0; x < count; x++) {
@@ -199,13 +199,13 @@ static void check_steps(const ordo_timeline *timeline, const ordo_timeline_info 
         CHECK(step.key >= 0 && step.key < info->key_tiles);
         CHECK(step.query >= 0 && step.query < info->query_tiles);
         last = step.end > last ? step.end : last;
-        CHECK((step.waited_for == -1) == (step.turn < split));
+        CHECK((step.waited_for == -1) == (step.turn < accumulators));
         CHECK(step.waited_for < (int64_t)x); /* it follows those it waited for */
         if (step.waited_for < 0)
             continue;
         CHECK(ordo_timeline_step_at(timeline, (uint64_t)step.waited_for, &before) == ORDO_OK);
         CHECK(before.head == step.head && before.query == step.query);
-        CHECK_INT(before.turn, step.turn - split);
+        CHECK_INT(before.turn, step.turn - accumulators);
         CHECK(before.end + s->latency <= step.start);
     }
     CHECK_INT(last, info->makespan);
@@ -352,8 +352,8 @@ TEST(fields_out_of_range_are_named)
     REFUSE(order, ORDO_ORDER_DEFAULT, "order 0: expected 1..7");
     REFUSE(order, (ordo_order)8, "order 8: expected 1..7");
     REFUSE(group, -2, "group -2: expected -1..1048576");
-    REFUSE(split, -1, "split -1: expected 0..64");
-    REFUSE(split, 65, "split 65: expected 0..64");
+    REFUSE(accumulators, -1, "accumulators -1: expected 0..64");
+    REFUSE(accumulators, 65, "accumulators 65: expected 0..64");
     REFUSE(issue, (ordo_issue)3, "issue 3: expected 0..2");
     REFUSE(section, -1, "section -1: expected 0..1048576");
     REFUSE(assign, (ordo_assign)3, "assign 3: expected 0..2");
@@ -506,7 +506,7 @@ TEST(block_masks)
         uint8_t blocks[12 * 12 * 3 + 64];
         uint64_t tasks = 0, live = 0;
         s.order = orders[check_between(&seed, 0, 4)];
-        s.split = 0; /* or turns of two accumulators need not be recorded in turn */
+        s.accumulators = 0; /* or turns of two accumulators need not be recorded in turn */
         if (info_of(&s, &whole) != ORDO_OK)
             continue;
         const int64_t tiles = whole.query_tiles * whole.key_tiles;

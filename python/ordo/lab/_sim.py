@@ -40,7 +40,7 @@ class Schedule:
     workers: int = 0  # 0 = key_tiles
     order: Order | Literal["auto"] = "auto"  # auto: the least makespan
     group: int | Literal["waves"] = 0  # of shift and symmetric: 0 = waves
-    split: int = 0  # 0 = 1
+    accumulators: int = 0  # 0 = 1
     issue: Issue = "default"
     section: int = 0  # heads a section of issue "key"; 0 = all
     assign: Assign = "default"
@@ -79,7 +79,7 @@ class TimelineInfo:
     assign: Assign
     issue: Issue
     group: int | Literal["waves"]
-    split: int
+    accumulators: int
     key_tiles: int
     query_tiles: int
     heads: int

@@ -35,7 +35,7 @@ class ordo_schedule(Struct):
         ("workers", c_int64),
         ("order", c_int),
         ("group", c_int64),
-        ("split", c_int64),
+        ("accumulators", c_int64),
         ("issue", c_int),
         ("section", c_int64),
         ("assign", c_int),
@@ -59,7 +59,7 @@ class ordo_timeline_info(Struct):
         ("assign", c_int),
         ("issue", c_int),
         ("group", c_int64),
-        ("split", c_int64),
+        ("accumulators", c_int64),
         ("key_tiles", c_int64),
         ("query_tiles", c_int64),
         ("heads", c_int64),
@@ -309,7 +309,7 @@ class ordo_plan_price(Struct):
         ("utilization", c_double),
         ("mode", c_int),
         ("mode_seconds", c_double * MODES),
-        ("keep_bits", c_bool),
+        ("keep_bits_reused", c_bool),
     ]
 
 

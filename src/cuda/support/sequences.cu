@@ -68,7 +68,7 @@ ORDO_DEVICE ordo_rows rows_of(const ordo_cuda_pass &pass, const int32_t *ends,
     if (pass.layout != ORDO_PACKED)
         return mine ? ordo_padded_rows(lengths, b, longest) : ordo_rows { 0, 0 };
     const int32_t begin =
-        (int32_t)scan<largest>(mine ? ordo_cut(ends[b], rows) : 0, carry, scratch);
+        (int32_t)scan<largest>(mine ? ordo_clamp(ends[b], rows) : 0, carry, scratch);
     return mine ? ordo_packed_rows(begin, ends[b + 1], rows, longest) : ordo_rows { begin, 0 };
 }
 

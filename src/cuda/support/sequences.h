@@ -18,19 +18,19 @@ typedef struct ordo_rows {
     int32_t first, count;
 } ordo_rows;
 
-ORDO_HD int32_t ordo_cut(int64_t x, int64_t most)
+ORDO_HD int32_t ordo_clamp(int64_t x, int64_t most)
 {
     return (int32_t)(x < 0 ? 0 : x > most ? most : x);
 }
 
-/* The rows of a packed sequence. `begin` is the largest end before it, cut to the rows that exist,
- * so that sequences never overlap and together have no more than those rows. */
+/* The rows of a packed sequence. `begin` is the largest end before it, clamped to the rows that
+ * exist, so that sequences never overlap and together have no more than those rows. */
 ORDO_HD ordo_rows ordo_packed_rows(int32_t begin, int32_t end, int64_t rows, int32_t longest)
 {
-    const int32_t stop = ordo_cut(end, rows);
+    const int32_t stop = ordo_clamp(end, rows);
     ordo_rows r;
     r.first = begin;
-    r.count = ordo_cut((int64_t)stop - begin, longest);
+    r.count = ordo_clamp((int64_t)stop - begin, longest);
     return r;
 }
 
@@ -39,7 +39,7 @@ ORDO_HD ordo_rows ordo_padded_rows(const int32_t *lengths, int32_t b, int32_t lo
 {
     ordo_rows r;
     r.first = 0;
-    r.count = lengths ? ordo_cut(lengths[b], longest) : longest;
+    r.count = lengths ? ordo_clamp(lengths[b], longest) : longest;
     return r;
 }
 

@@ -91,7 +91,7 @@ for choice in "--dtype bf16" "--window 9,0" "--softcap 3" "--scale 1" "--alibi" 
     [ "$(contract --seq 300 --heads 4 --kv-heads 2 --mask causal --dropout 0.1 $choice)" != "$whole" ] ||
         fail "--contract: $choice is not compared"
 done
-for level in repeat portable batch split cut mask; do
+for level in repeat portable batch split cut keep-bits; do
     prints "  $level "
 done
 waves="--machine h200 --dtype bf16 --seq 2k --heads 8 --order shift --group waves"

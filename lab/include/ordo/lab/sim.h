@@ -20,8 +20,8 @@ typedef struct ordo_schedule {
     int64_t ratio_num, ratio_den;   /* Bk/Bq; 0/0 = query_tiles/key_tiles, or 1 without them */
     int64_t heads, workers;
     ordo_order order;
-    int64_t group; /* of shift and symmetric; 0 = ORDO_GROUP_WAVES */
-    int64_t split; /* accumulators per query tile; 0 = 1 */
+    int64_t group;        /* of shift and symmetric; 0 = ORDO_GROUP_WAVES */
+    int64_t accumulators; /* per query tile; 0 = 1 */
     ordo_issue issue;
     int64_t section;    /* heads per section of ORDO_ISSUE_KEY; 0 = all */
     ordo_assign assign; /* default: the assignment for which closed forms are known */
@@ -47,7 +47,7 @@ typedef struct ordo_timeline_info {
     ordo_order order_asked; /* differs if the shape does not allow it; `note` says why */
     ordo_assign assign;
     ordo_issue issue;
-    int64_t group, split;
+    int64_t group, accumulators;
     int64_t key_tiles, query_tiles, heads, workers;
     uint64_t tasks;        /* live tile pairs of all heads */
     int64_t makespan;      /* time from start to the end of the last step */
