@@ -6,7 +6,7 @@ ctypes would cut an integer to the width of its field without a word; here it is
 from __future__ import annotations
 
 import operator
-from ctypes import c_bool, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64
+from ctypes import c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64
 from dataclasses import fields
 from typing import Any
 
@@ -68,7 +68,7 @@ def text(name: str, value: Any) -> bytes:
 def fill(struct: Any, values: Any, where: str = "") -> None:
     """Set each field of `struct` from the attribute of `values` that has its name."""
     for field, kind in struct._fields_:
-        if field == "size":
+        if field == "size" or kind is c_char_p:  # a pointer stays NULL
             continue
         name, value = where + field, getattr(values, field)
         if field in struct._words_:

@@ -123,6 +123,7 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_attention_forward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_backward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_combine": (RESULT, [HANDLE, POINTER(s.ordo_combine)]),
+    "ordo_delay_turns": (None, [c_int64]),
     "ordo_backend_available": (c_bool, [c_int, POINTER(c_char_p)]),
     "ordo_backend_query": (RESULT, [c_int, POINTER(s.ordo_backend_limits)]),
     # ordo/audit.h
