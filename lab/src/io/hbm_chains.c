@@ -154,7 +154,7 @@ static ordo_status run_chains(ordo_io_hbm_job *job, const ordo_plan *plan, int64
  * the chains do not find in L2 (the rest lies under their products), and what the two kernels of
  * rows take, which move little else. lab/bench/fit_orders fitted the shares to half of the rows of
  * lab/bench/measured/h200-orders.json. */
-static const double CHAINS = 1.0, TRAFFIC = 0.4, ROWS = 2.2;
+static const double CHAINS = 1.01, TRAFFIC = 0.37, ROWS = 2.0;
 
 static ordo_status add_times(ordo_io_hbm_job *job, int64_t clocks, int64_t row_granules)
 {
