@@ -81,4 +81,12 @@ grep -q '"window_left": 2' "$out" || fail "no window"
 refuses 2 "kv_heads 3: expected a divisor of heads 8" schedule --tiles 7 --heads 8 --kv-heads 3 --order descending
 refuses 2 "--window 2: expected two whole numbers" schedule --tiles 7 --window 2
 
+# Documents of 2, 3 and 2 key tiles, each in two query tiles per key tile: 2 x (4 + 9 + 4) of a full mask.
+json schedule --tiles 7 --ratio 2 --block-mask documents:2,3,2 --order spt
+is tasks 34
+is valid true
+json schedule --mask causal --tiles 7 --block-mask chunk:2 --order all
+grep -q 'block masks have no cyclic orders' "$out" || fail "cyclic orders under a block mask"
+refuses 3 'order shift: block masks have no cyclic orders' schedule --tiles 7 --block-mask chunk:2 --order shift
+
 finish
