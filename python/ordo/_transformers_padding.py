@@ -1,18 +1,14 @@
-"""Padded batches of transformers: where the valid tokens are, and attention to them alone.
+"""Which rows of a batch of transformers are computed: those of valid tokens, and chunks.
 
 Whether the tokens of a sequence are one run, and where it begins, decides how a batch is computed,
-so that the host has to know. It reads one line of answers per mask, not per layer. The lengths
-themselves stay on the device.
-
-    one run from the first token on (padding on the right): the padded layout, nothing is copied
-    one run anywhere (padding on the left), causal or windowed: sequences end to end, where what lies
-        between two runs is a sequence of its own whose results and gradients are cleared
-    anything else: the valid rows are gathered
+so that the host has to know. It reads one line of answers per mask, not per layer. Where all
+sequences begin with their first token (padding on the right), nothing is copied: the batch has the
+padded layout, and its lengths stay on the device. Otherwise the valid rows are gathered into a
+packed batch. The chunks of a causal mask are sequences of a packed batch, too.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,39 +17,18 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ._library import Error
-from .torch._attention import call
 from .torch._call import Arguments
 
-class _Kept(dict[tuple[str, bool], Any]):
-    """What is known of one mask, by kind and whether in inference mode: (the mask's version, the
-    answer)."""
-
-
-# What follows from a mask is the same in every layer: it is computed, and waited for, once.
+# What follows from a mask is the same in every layer: it is computed, and waited for, once. By kind
+# and whether in inference mode: (the mask's version, the answer).
 _known: Any = WeakTensorKeyDictionary()
-
-# The mask that was asked about last, and what is known of it: found without the table, which costs
-# more than a small call. Both weak, so that nothing lives longer and no other mask is taken for it.
-_last: tuple[Any, Any] = (lambda: None, lambda: None)
-
-
-def _kept_of(mask: Tensor) -> _Kept:
-    global _last
-    known, kept = _last
-    if known() is mask:
-        found: _Kept | None = kept()
-        if found is not None:
-            return found
-    made: _Kept = _known.setdefault(mask, _Kept())
-    _last = weakref.ref(mask), weakref.ref(made)
-    return made
 
 
 def once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
     """compute(mask), computed again only when the mask has been written to."""
     if torch.compiler.is_compiling() or mask.is_inference():
         return compute(mask)
-    kept = _kept_of(mask)
+    kept = _known.setdefault(mask, {})
     at = kind, torch.is_inference_mode_enabled()  # what is made there cannot be saved for backward
     version, made = kept.get(at, (None, None))
     if version != mask._version:
@@ -98,8 +73,7 @@ def padding_of(mask: Tensor) -> Padding:
 
 
 def right_padded(rows: int, mask: Tensor, arguments: Arguments) -> Arguments | None:
-    """The arguments of attention to valid keys where tokens are padded on the right: the tensors
-    stay as they are. None if they are padded otherwise."""
+    """The arguments of attention to valid keys where tokens are padded on the right; else None."""
     if torch.compiler.is_compiling() or (_placed(arguments) and rows != mask.shape[1]):
         return None
     where = padding_of(mask)
@@ -109,22 +83,6 @@ def right_padded(rows: int, mask: Tensor, arguments: Arguments) -> Arguments | N
     if not _placed(arguments):
         queries = once(mask, f"rows {rows}", lambda x: torch.full_like(where.lengths, rows))
     return arguments._replace(q_lens=queries, kv_lens=where.lengths)
-
-
-def padded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Tensor:
-    """Attention to valid keys only. Where queries have places among the keys, of valid queries
-    only, too, with zeros in the other rows of the result."""
-    rows, placed = q.shape[1], _placed(arguments)
-    if placed:
-        _check_places(rows, mask, arguments)
-    right = right_padded(rows, mask, arguments)
-    if right is not None:
-        return call(q, k, v, right)[0]
-    if placed and rows == mask.shape[1] and not torch.compiler.is_compiling():
-        where = padding_of(mask)
-        if where.runs:
-            return _runs(q, k, v, mask, where, arguments)
-    return _gathered(q, k, v, mask, arguments, placed)
 
 
 def _placed(arguments: Arguments) -> bool:
@@ -150,36 +108,6 @@ def _holes(valid: Tensor) -> Tensor:
     return (starts > 1).any()
 
 
-# ---- runs of valid tokens, in place ----
-
-
-class _Ends(NamedTuple):
-    ends: Tensor
-    ids: Tensor  # of dropout: those of the sequences first
-
-
-def _runs(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, where: Padding, arguments: Arguments
-) -> Tensor:
-    batch, rows = q.shape[:2]
-
-    def compute(valid: Tensor) -> _Ends:
-        begin = torch.arange(batch, dtype=torch.int32, device=valid.device) * rows
-        run = begin + where.first
-        ends = torch.stack([run, run + where.lengths, begin + rows], -1).flatten()
-        number = torch.arange(batch, dtype=torch.int64, device=valid.device)
-        ids = torch.stack([number + batch, number, number + 2 * batch], -1).flatten()
-        return _Ends(torch.nn.functional.pad(ends, (1, 0)), ids)
-
-    made: _Ends = once(mask, "runs", compute)
-    arguments = arguments._replace(
-        cu_q=made.ends, cu_kv=made.ends, max_q=rows, max_kv=rows, sequence_ids=made.ids
-    )
-    o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
-    valid = mask.flatten()[:, None, None]
-    return torch.where(valid, o, 0.0).unflatten(0, (batch, rows))
-
-
 # ---- valid rows, gathered ----
 
 
@@ -203,24 +131,66 @@ def _valid(mask: Tensor, last: int) -> _Tokens:
     return made
 
 
-def _gathered(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments, placed: bool
-) -> Tensor:
+class Ends(NamedTuple):
+    """Of the sequences of a packed batch; the longest of them."""
+
+    q: Tensor
+    kv: Tensor
+    max_q: int
+    max_kv: int
+
+
+# Tensors of some rows, and which of the flattened batch they are; None: all.
+Rows = tuple[Tensor, Tensor, Tensor, Ends | None, Tensor | None]
+
+
+def gathered(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Rows:
+    """Attention to valid keys only. Where queries have places among the keys, of valid queries
+    only, too."""
     batch, rows = q.shape[:2]
     keys = _valid(mask, mask.shape[1])
-    kept = _valid(mask, rows) if placed else None
-    if kept is None:
-        packed, longest = q.flatten(0, 1), rows
-        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
+    if _placed(arguments):
+        _check_places(rows, mask, arguments)
+        kept = _valid(mask, rows)
+        made, longest, ends = _take(q, kept.rows), kept.longest, kept.ends
     else:
-        packed, longest, ends = take(q, kept.rows), kept.longest, kept.ends
-    arguments = arguments._replace(cu_q=ends, cu_kv=keys.ends, max_q=longest, max_kv=keys.longest)
-    o, _ = call(packed, take(k, keys.rows), take(v, keys.rows), arguments)
-    if kept is not None:
-        o = o.new_zeros(batch * rows, *o.shape[1:]).index_copy(0, kept.rows, o)
-    return o.unflatten(0, (batch, rows))
+        kept, made, longest = None, q.flatten(0, 1), rows
+        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
+    ends_of = Ends(ends, keys.ends, longest, keys.longest)
+    return made, _take(k, keys.rows), _take(v, keys.rows), ends_of, None if kept is None else kept.rows
 
 
-def take(x: Tensor, rows: Tensor) -> Tensor:
-    # Each row once: however the gradient is scattered back, nothing is added to anything.
-    return x.flatten(0, 1).index_select(0, rows)
+def _take(x: Tensor, rows: Tensor | None) -> Tensor:
+    """Rows of the flattened batch. Each once: however the gradient is scattered back, nothing is
+    added to anything."""
+    return x.flatten(0, 1) if rows is None else x.flatten(0, 1).index_select(0, rows)
+
+
+# ---- chunks ----
+
+
+def in_chunks(q: Tensor, k: Tensor, v: Tensor, pattern: Any) -> Rows:
+    """Causal attention within the chunks of a pattern, of valid tokens only."""
+    (batch, rows), keys, size = q.shape[:2], k.shape[1], pattern.chunk
+
+    def compute(shift: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """The ends of the queries, which come last among the keys, and of the keys of each chunk;
+        which rows they are."""
+        places = torch.arange(keys, device=shift.device)
+        numbers = (places + shift.view(-1, 1)).expand(batch, keys).div(size, rounding_mode="floor")
+        most = (keys - 1) // size + 2  # chunks that keys of a sequence can be in
+        first = torch.arange(batch, device=shift.device).view(-1, 1) * most
+        numbers = numbers - numbers[:, :1] + first
+        bounds = torch.arange(batch * most + 1, device=shift.device)
+        made: list[tuple[Tensor, Tensor | None]] = []
+        for last in (rows, keys):
+            mine, kept = numbers[:, keys - last :].flatten(), None
+            if pattern.valid is not None:
+                kept = pattern.valid[:, keys - last :].flatten().nonzero().flatten()
+                mine = mine[kept]
+            made.append((torch.searchsorted(mine, bounds).to(torch.int32), kept))
+        return made
+
+    (q_ends, at), (kv_ends, columns) = once(pattern.shift, f"chunks {rows} {keys}", compute)
+    ends = Ends(q_ends, kv_ends, min(size, rows), min(size, keys))
+    return _take(q, at), _take(k, columns), _take(v, columns), ends, at

@@ -5,8 +5,8 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="ordo")
 
 Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
-attention. Padded batches stay where they are if the valid tokens of each sequence are one run, and
-are unpadded otherwise; packed ones stay so. Sequences are packed by cu_seq_lens_q/k or, as in eager
+attention. Batches that are padded on the right stay where they are, others are unpadded; packed ones
+stay so. Sequences are packed by cu_seq_lens_q/k or, as in eager
 attention, by position_ids if neither attention_mask nor a cache is given: a sequence begins where a
 position does not follow the one before. Beside an empty cache such positions are refused.
 Dropout applies while the module trains. What a model asks for and ordo does not have (biases,
@@ -30,9 +30,7 @@ from transformers import (
 )
 
 from ._library import Error
-from ._transformers_ahead import with_prepared
 from ._transformers_choice import check_choice
-from ._transformers_chunks import in_chunks
 from ._transformers_mask import (
     UNDERSTOOD,
     Mask,
@@ -43,10 +41,12 @@ from ._transformers_mask import (
     shape_of,
     warn_of_own_code,
 )
-from ._transformers_padding import once, padded, right_padded
+from ._transformers_padding import Ends, Rows, gathered, in_chunks, once, right_padded
+from .torch import _front as f
 from .torch._attention import call
-from .torch._call import Arguments
-from .torch._repeated import Repeated
+from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
+from .torch._inputs import Call, call_of
+from .torch._node import eager
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
 
@@ -169,27 +169,29 @@ def attention_forward(
     ):  # fmt: skip
         _refuse_positions(position_ids, attention_mask)
     p = dropout if module.training else 0.0
-    mask: Any = None  # one that says all there is to know
-    if (
-        type(attention_mask) is Mask and s_aux is None and learnable_sink is None
-        and cu_seq_lens_q is None and cu_seq_lens_k is None and indices is None
-        and block_indices is None and not torch.compiler.is_compiling()
-    ):  # fmt: skip
-        mask = attention_mask
-    if mask is not None and mask.last is not None and mask.elements is None:
-        o = mask.last.call(module, query, key, value, (scaling, softcap, p))
-        if o is not None:
-            return o, None
     if query.shape[0] != key.shape[0]:
         query, key, value = _one_batch(query, key, value)
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
+    look: Any = None  # of a call about which its mask says all there is to know
+    if (
+        type(attention_mask) is Mask and attention_mask.elements is None
+        and s_aux is None and learnable_sink is None and cu_seq_lens_q is None and cu_seq_lens_k is None
+        and indices is None and block_indices is None and plain(query, key, value) and not checked()
+        and not width_of(query, value)
+    ):  # fmt: skip
+        if _autocasts():
+            query, key, value = _cast(query, key, value)
+        look = scaling, softcap, p, *((x.shape, x.dtype, x.device) for x in (query, key, value))
+        last = attention_mask.last
+        if last is not None and last.look == look and last.version == _version(last.source):
+            return eager(query, key, value, last.call)[0], None
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
     pattern = _pattern(q, k, attention_mask, is_causal, sliding_window)
     if pattern.keys is not None and (torch.compiler.is_compiling() or pattern.keys < k.shape[1]):
-        k, v = k[:, : pattern.keys], v[:, : pattern.keys]
+        k, v, look = k[:, : pattern.keys], v[:, : pattern.keys], None
     if indices is not None:
         check_choice("indices", indices, 1, pattern, k.shape[1])
     if block_indices is not None:
@@ -203,73 +205,72 @@ def attention_forward(
         dropout_p=p,
         sink=s_aux if learnable_sink is None else learnable_sink,
     )
-    ends_given = cu_seq_lens_q is not None and cu_seq_lens_k is not None
-    listed = pattern.packing is not None or pattern.valid is not None or pattern.chunk is not None
-    arguments = with_prepared(module, q, k, v, arguments, not listed and not ends_given)
+    ends: Ends | None = None
+    some: Rows | None = None
+    rows: Tensor | None = None
     if pattern.chunk is not None:
-        return in_chunks(q, k, v, pattern, arguments), None
-    if pattern.packing is not None:
-        arguments = _with_ends(_ends(pattern.packing), arguments)
+        some = in_chunks(q, k, v, pattern)
+    elif pattern.packing is not None:
+        ends = _ends(pattern.packing)
     elif pattern.valid is not None:
         right = right_padded(q.shape[1], pattern.valid, arguments)
         if right is None:
-            return padded(q, k, v, pattern.valid, arguments), None
-        arguments = right
+            some = gathered(q, k, v, pattern.valid, arguments)
+        else:
+            arguments = right
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
         longest = _longest(cu_seq_lens_q, max_length_q), _longest(cu_seq_lens_k, max_length_k)
-        arguments = _with_ends(_Ends(cu_seq_lens_q, cu_seq_lens_k, *longest), arguments)
+        ends = Ends(cu_seq_lens_q, cu_seq_lens_k, *longest)
     elif pattern.one is not None:
         torch._assert_async(
             pattern.one,
             "packed sequences under torch.compile: expected cu_seq_lens_q, not position_ids alone",
         )
-    if mask is None or k.shape[1] != key.shape[2]:
-        return _attend(q, k, v, arguments), None
-    repeated = Repeated(arguments)
-    o = repeated.call(query, key, value)
-    if o is None:
-        return _attend(q, k, v, arguments), None
-    rules = scaling, softcap, p
-    mask.last = _Last.make(query, key, rules, pattern, repeated)
-    return o, None
+    if some is not None:
+        q, k, v, ends, rows = some
+    elif ends is not None:
+        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    if ends is not None:
+        arguments = arguments._replace(
+            cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv
+        )
+    if some is None and look is not None:
+        attention_mask.last = _repeated(look, pattern, q, k, v, arguments)
+        return eager(query, key, value, attention_mask.last.call)[0], None
+    o, _ = call(q, k, v, arguments)
+    if ends is None:
+        return o, None
+    shape = query.shape[0], query.shape[2]
+    if rows is not None:
+        o = o.new_zeros(shape[0] * shape[1], *o.shape[1:]).index_copy(0, rows, o)
+    return o.unflatten(0, shape), None
 
 
 class _Last(NamedTuple):
-    """A call whose mask decided all, which the next layer may repeat with other tensors."""
+    """A call that its mask decided, which the next layer repeats with other tensors."""
 
-    shapes: tuple[Any, Any]  # of query and key
-    rules: Any  # scaling, softcap and dropout
+    look: Any
     source: Tensor | None  # what the lists were made from
-    version: int
-    repeated: Repeated
+    version: Any
+    call: Call  # of tensors (batch, head, row, dim)
 
-    @staticmethod
-    def make(
-        query: Tensor, key: Tensor, rules: Any, pattern: Pattern, repeated: Repeated
-    ) -> _Last | None:
-        source = pattern.valid if pattern.packing is None else pattern.packing
-        if torch.is_inference_mode_enabled():  # what is made there cannot be saved for backward
-            return None
-        version = 0
-        if source is not None:
-            if source.is_inference():
-                return None
-            version = source._version
-        return _Last((query.shape, key.shape), rules, source, version, repeated)
 
-    def call(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, rules: Any
-    ) -> Tensor | None:
-        """o; None if this is another call, or the compiled front declines it."""
-        if (
-            rules != self.rules
-            or (query.shape, key.shape) != self.shapes
-            or query.dtype is not value.dtype
-            or (self.source is not None and self.source._version != self.version)
-            or getattr(module, "_forward_pre_hooks", True)  # one may have drawn a seed already
-        ):
-            return None
-        return self.repeated.call(query, key, value)
+def _repeated(
+    look: Any, pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, a: Arguments
+) -> _Last:
+    with torch.no_grad():
+        _, _, _, lists, rules = prepare(q, k, v, a)
+    flags, *rest = call_of(lists, rules)
+    source = pattern.valid if pattern.packing is None else pattern.packing
+    return _Last(look, source, _version(source), (flags | f.HEADS_FIRST, *rest))
+
+
+def _version(x: Tensor | None) -> Any:
+    """A count of the writes to a tensor; of inference tensors, which have none, a new object. What
+    is made in inference mode cannot be saved for backward."""
+    if x is None:
+        return torch.is_inference_mode_enabled()
+    return object() if x.is_inference() else (x._version, torch.is_inference_mode_enabled())
 
 
 def _pattern(
@@ -333,25 +334,18 @@ def _one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
 # ---- sequences end to end ----
 
 
-class _Ends(NamedTuple):
-    q: Tensor
-    kv: Tensor
-    max_q: int
-    max_kv: int
-
-
-def _ends(packing: Tensor) -> _Ends:
+def _ends(packing: Tensor) -> Ends:
     """Ends of the runs of equal numbers, row after row."""
 
-    def compute(numbers: Tensor) -> _Ends:
+    def compute(numbers: Tensor) -> Ends:
         first = torch.ones_like(numbers, dtype=torch.bool)
         first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
         starts = first.flatten().nonzero().flatten().to(torch.int32)
         ends = torch.nn.functional.pad(starts, (0, 1), value=numbers.numel())
         longest = int(ends.diff().max())
-        return _Ends(ends, ends, longest, longest)
+        return Ends(ends, ends, longest, longest)
 
-    made: _Ends = once(packing, "ends", compute)
+    made: Ends = once(packing, "ends", compute)
     return made
 
 
@@ -381,15 +375,3 @@ def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:
             "use_cache=False or cu_seq_lens_q and cu_seq_lens_k (packed sequences), or an "
             "attention_mask (one sequence)",
         )
-
-
-def _with_ends(ends: _Ends, arguments: Arguments) -> Arguments:
-    return arguments._replace(cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments) -> Tensor:
-    """o, (batch, row, head, dim), of packed sequences too."""
-    if arguments.cu_q is None:
-        return call(q, k, v, arguments)[0]
-    o, _ = call(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), arguments)
-    return o.unflatten(0, q.shape[:2])

@@ -239,12 +239,6 @@ def make_ahead(
     return ahead
 
 
-def made_ahead(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> bool:
-    """Whether the bits of a call are to be made before it, if there is room for them."""
-    flags, *rest = call_of(lists, rules)
-    return _make(q, k, v, flags | f.ASK, rest) is not None
-
-
 def _make(q: Tensor, k: Tensor, v: Tensor, flags: int, rest: Any) -> Tensor | None:
     try:
         bits: Tensor | None = f.keep_bits(q, k, v, flags, *rest)

@@ -1,4 +1,4 @@
-"""Padded batches of transformers in place: the bits of gathered rows, without gathering any."""
+"""Padded batches of transformers: the bits of gathered rows, and none is gathered that is padded on the right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from math64 import same
 pytest.importorskip("transformers")
 
 from ordo import _transformers_padding as padding  # noqa: E402
+from ordo.torch._attention import call  # noqa: E402
 from ordo.torch._call import Arguments  # noqa: E402
 
 ROWS = 20
@@ -47,36 +48,47 @@ def results(function, given, *rest):
     return [o, *torch.autograd.grad(o, given, dout)]
 
 
+def gathered(q, k, v, mask, arguments):
+    *given, ends, rows = padding.gathered(q, k, v, mask, arguments)
+    ends = dict(zip(("cu_q", "cu_kv", "max_q", "max_kv"), ends))
+    o, _ = call(*given, arguments._replace(**ends))
+    if rows is not None:
+        o = o.new_zeros(q.shape[0] * q.shape[1], *o.shape[1:]).index_copy(0, rows, o)
+    return o.unflatten(0, q.shape[:2])
+
+
+def padded(q, k, v, mask, arguments):
+    """As attention_forward() does it."""
+    right = padding.right_padded(q.shape[1], mask, arguments)
+    return gathered(q, k, v, mask, arguments) if right is None else call(q, k, v, right)[0]
+
+
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("kind", MASKS)
-def test_the_bits_of_gathered_rows(monkeypatch, kind, rules):
+def test_the_bits_of_gathered_rows(kind, rules):
     mask, arguments, given = mask_of(MASKS[kind]), Arguments(**RULES[rules]), inputs()
-    placed = rules not in ("full", "full, dropout")
-    gathered = results(padding._gathered, given, mask, arguments, placed)
-    on_the_right = all(begin == 0 for begin, _ in MASKS[kind])
-    if placed or on_the_right:
-        monkeypatch.setattr(padding, "take", None)  # nothing is gathered
-    found = results(padding.padded, given, mask, arguments)
-    assert all(same(x, y) for x, y in zip(gathered, found))
+    right = padding.right_padded(ROWS, mask, arguments)
+    assert (right is not None) == all(begin == 0 for begin, _ in MASKS[kind])
+    found = results(padded, given, mask, arguments)
+    assert all(same(x, y) for x, y in zip(results(gathered, given, mask, arguments), found))
 
 
 def test_more_keys_than_queries():
     """Cross attention: every query sees the valid keys."""
     given, mask = inputs(rows=5), mask_of(MASKS["right"])
-    gathered = results(padding._gathered, given, mask, Arguments(), False)
-    found = results(padding.padded, given, mask, Arguments())
-    assert all(same(x, y) for x, y in zip(gathered, found))
+    found = results(padded, given, mask, Arguments())
+    assert all(same(x, y) for x, y in zip(results(gathered, given, mask, Arguments()), found))
 
 
 def test_what_padding_holds_does_not_matter():
     mask, arguments = mask_of(MASKS["both sides"]), Arguments(causal=True)
     given = inputs()
-    wanted = results(padding.padded, given, mask, arguments)
+    wanted = results(padded, given, mask, arguments)
     assert all((x[~mask] == 0).all() for x in wanted)
     with torch.no_grad():
         for x in given:
             x[~mask] = 1e4
-    found = results(padding.padded, given, mask, arguments)
+    found = results(padded, given, mask, arguments)
     assert all(same(x, y) for x, y in zip(wanted, found))
 
 
@@ -85,10 +97,10 @@ def test_a_mask_is_read_once_and_again_when_it_changes(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: reads.append(1) or real(x))
     given, mask = inputs(), mask_of(MASKS["right"])
     for _ in range(3):  # layers
-        before = padding.padded(*given, mask, Arguments(causal=True))
+        before = padded(*given, mask, Arguments(causal=True))
     assert len(reads) == 1
     mask[0, 3] = False  # a hole: no longer what was read
-    after = padding.padded(*given, mask, Arguments(causal=True))
+    after = padded(*given, mask, Arguments(causal=True))
     assert len(reads) == 2
     assert not padding.padding_of(mask).runs and (after[0, 3] == 0).all()
     assert not same(before[0, 5], after[0, 5]) and same(before[1], after[1])
@@ -137,7 +149,7 @@ def test_padding_between_tokens_under_a_window():
     mask = mask_of(MASKS["right"])
     mask[0, 3] = False
     with pytest.raises(ordo.Error, match="padding between valid tokens"):
-        padding.padded(*inputs(), mask, Arguments(causal=True, window=(3, -1)))
+        padded(*inputs(), mask, Arguments(causal=True, window=(3, -1)))
 
 
 def test_a_mask_is_read_by_few_operations():
@@ -172,5 +184,5 @@ def test_what_a_mask_says(mask, none, right, runs):
 def test_a_mask_that_was_used_in_inference_trains():
     mask, arguments, given = mask_of(MASKS["right"]), Arguments(causal=True), inputs()
     with torch.inference_mode():
-        padding.padded(*given, mask, arguments)
-    assert len(results(padding.padded, given, mask, arguments)) == 4
+        padded(*given, mask, arguments)
+    assert len(results(padded, given, mask, arguments)) == 4

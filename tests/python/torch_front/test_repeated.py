@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import ordo.torch
+import ordo
 import pytest
 import torch
 from math64 import same
-from ordo.torch._attention import call
-from ordo.torch._call import Arguments
-from ordo.torch._repeated import Repeated
+
+transformers = pytest.importorskip("transformers")
+
+import ordo.transformers  # noqa: E402
+from ordo._transformers_mask import Pattern  # noqa: E402
+from ordo.torch._attention import call  # noqa: E402
+from ordo.torch._call import Arguments  # noqa: E402
+from ordo.torch._node import eager  # noqa: E402
 
 
 def ints(*values, dtype=torch.int32):
@@ -48,6 +53,14 @@ def by_views(inputs, arguments):
     return o.unflatten(0, q.shape[:2])
 
 
+def repeated(inputs, a):
+    """The call of tensors (batch, head, row, dim) as they are."""
+    q, k, v = (x.transpose(1, 2) for x in inputs)
+    if a.cu_q is not None:
+        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    return ordo.transformers._repeated(None, Pattern(False), q, k, v, a).call
+
+
 def results(function, inputs, dout):
     """o, the gradients, and what the generator draws next."""
     torch.manual_seed(5)
@@ -74,41 +87,15 @@ def test_the_bits_of_calls_with_views(case, stored):
         inputs = tensors(batch, rows, keys // batch if packed else keys, stored)
         for dout in DOUTS.values():
             expected = results(lambda: by_views(inputs, arguments), inputs, dout)
-            again = Repeated(arguments)
-            found = results(lambda: again.call(*inputs), inputs, dout)
+            again = repeated(inputs, arguments)
+            found = results(lambda: eager(*inputs, again)[0], inputs, dout)
             assert found[0].is_contiguous() and found[1].shape == inputs[0].shape
             assert all(same(x, y) for x, y in zip(found, expected))
 
 
-def test_calls_that_are_not_for_it():
-    inputs = tensors(2, 9, 9, False)
-    assert Repeated(Arguments(causal=True)).call(*inputs) is not None
-    for rules in (dict(seed=3), dict(generator=torch.Generator()), dict(sink=torch.ones(4))):
-        assert Repeated(Arguments(causal=True, dropout_p=0.1, **rules)).call(*inputs) is None
-
-
-def test_the_first_call_makes_the_plan():
-    """As the later ones it saves (batch, head, row, dim), with which a checkpoint compares."""
-    ordo.torch._attention.forget()
-    inputs = tensors(2, 9, 9, False)
-    for rules in (dict(), dict(dropout_p=0.1), CASES["padded"]):
-        arguments, saved = Arguments(**{**rules, "window": (3, 0)}), []
-        if arguments.q_lens is not None:
-            arguments = arguments._replace(q_lens=ints(9, 4), kv_lens=ints(9, 4))
-        again = Repeated(arguments)
-        for _ in range(2):
-            with torch.autograd.graph.saved_tensors_hooks(
-                lambda x: saved.append(x.shape) or x, lambda x: x
-            ):
-                torch.manual_seed(1)
-                again.call(*inputs)
-        assert saved[0] == inputs[0].shape and saved[: len(saved) // 2] * 2 == saved
-
-
 def test_second_derivatives_are_refused():
     inputs, arguments = tensors(2, 9, 9, False), Arguments(causal=True)
-    by_views(inputs, arguments)
-    o = Repeated(arguments).call(*inputs)
+    o, _ = eager(*inputs, repeated(inputs, arguments))
     (dq,) = torch.autograd.grad(o.sum(), inputs[:1], create_graph=True)
     with pytest.raises(ordo.Error, match="second derivatives"):
         dq.sum().backward()
@@ -118,9 +105,6 @@ def test_second_derivatives_are_refused():
 
 
 def model_of(**options):
-    transformers = pytest.importorskip("transformers")
-    import ordo.transformers
-
     ordo.transformers.register()
     torch.manual_seed(2)
     sizes = dict(vocab_size=64, n_positions=64, n_embd=32, n_layer=3, n_head=2)
@@ -153,24 +137,16 @@ def test_layers_repeat_the_call_of_the_first(monkeypatch, kind, p):
         out.loss.backward()
         return [out.logits, *[x.grad.clone() for x in model.parameters()]]
 
-    taken, real = [], Repeated.call
-
-    def spy(*arguments):
-        o = real(*arguments)
-        taken.append(o is not None)
-        return o
-
-    monkeypatch.setattr(Repeated, "call", spy)
+    taken, real = [], ordo.transformers._repeated
+    monkeypatch.setattr(ordo.transformers, "_repeated", lambda *x: taken.append(1) or real(*x))
     found = step()
-    assert taken == ([] if kind == "left" else [True] * 3)
-    monkeypatch.setattr(Repeated, "call", lambda *x: None)
+    assert len(taken) == (kind != "left")  # in the first of three layers
+    monkeypatch.setattr(ordo.transformers, "checked", lambda: True)
     assert all(same(x, y) for x, y in zip(found, step()))
 
 
 def test_a_call_unlike_the_last_is_not_repeated(monkeypatch):
     """Other rules, other tensors, and a mask of valid tokens that was written to in between."""
-    pytest.importorskip("transformers")
-    import ordo.transformers
     from transformers.masking_utils import causal_mask_function
 
     module = torch.nn.Module()
@@ -188,19 +164,13 @@ def test_a_call_unlike_the_last_is_not_repeated(monkeypatch):
     def run(mask, x=(q, k, v), **options):
         return ordo.transformers.attention_forward(module, *x, mask, **options)[0]
 
-    kept, calls, real = mask(valid), [], ordo.transformers._Last.call
-
-    def spy(*arguments):
-        o = real(*arguments)
-        calls.extend([] if o is None else [1])
-        return o
-
-    monkeypatch.setattr(ordo.transformers._Last, "call", spy)
+    kept, calls, real = mask(valid), [], ordo.transformers._pattern
+    monkeypatch.setattr(ordo.transformers, "_pattern", lambda *x: calls.append(1) or real(*x))
     first = run(kept)
     assert same(run(kept), first) and len(calls) == 1
     for options in (dict(scaling=0.5), dict(softcap=2.0), dict(s_aux=torch.zeros(4))):
         calls.clear()
-        assert same(run(kept, **options), run(mask(valid), **options)) and not calls
+        assert same(run(kept, **options), run(mask(valid), **options)) and len(calls) == 2
         run(kept)
     longer = [x.repeat(1, 1, 2, 1) for x in (q, k, v)]
     with pytest.raises(ordo.Error, match="attention_mask.shape"):

@@ -8,7 +8,8 @@ import ordo.torch
 import pytest
 import torch
 from ordo.torch._call import Arguments
-from ordo.torch._repeated import Repeated
+from ordo.torch._node import eager
+from test_repeated import repeated
 
 
 def ints(*values, dtype=torch.int32):
@@ -55,14 +56,13 @@ class Replace:
 
 
 @pytest.mark.parametrize("keywords", [dict(), LENGTHS, dict(cu_q=ints(0, 4, 18), max_q=14)])
-def test_replaced_tensors_of_repeated_calls(keywords):
+def test_replaced_tensors_of_calls_with_heads_first(keywords):
     inputs = [x.detach().transpose(1, 2).requires_grad_() for x in tensors()]
-    again = Repeated(Arguments(**keywords))
-    again.call(*inputs)
+    call = repeated(inputs, Arguments(**keywords))
     for at, name in enumerate(NAMES):
         for change in CHANGES.values():
             with Replace(at, change):
-                o = again.call(*inputs)
+                o, _ = eager(*inputs, call)
             with pytest.raises(ordo.Error, match=rf"^{name}\.(shape|dtype|device) .*: expected "):
                 o.sum().backward()
 
