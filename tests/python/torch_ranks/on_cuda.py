@@ -59,10 +59,8 @@ class Case:
         n = self.q.shape[1]
         rows = even(n, ranks, layout)
         document = Document(0, 1, 0, (0, n), (0, n))
-        lists = Lists(self.rng)
-        plan = plan_of(self.q, self.k, self.v, lists, self.rules)
         return Job(Ranks(None, rank, ranks), rows, rows, (document,), self.rules, self.q.shape[2],
-                   self.k.shape[2], lists, plan)  # fmt: skip
+                   self.k.shape[2], Lists(self.rng))  # fmt: skip
 
     def once(self) -> Results:
         lists = Lists(rng=self.rng)
@@ -109,7 +107,8 @@ def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
     o, lse = _job.new_results(case.q, case.v)
     n, group = case.q.shape[1], job.heads // job.kv_heads
     dq, dk, dv = (torch.empty_like(x) for x in (case.q, case.k, case.v))
-    chain = _relay.chains_of(job)[0]
+    plan = plan_of(case.q, case.k, case.v, job.lists, case.rules)
+    chain = _relay.chains_of(job, plan)[0]
     last = len(chain.stages) - 1
     for first in range(0, job.kv_heads, block):
         heads, own = Heads(first, block), slice(first * group, (first + block) * group)

@@ -84,7 +84,7 @@ def test_a_rank_computes_as_many_stages_at_a_time_as_it_has_of_a_chain(layout, m
 )
 def test_auto_follows_heads_ranks_and_columns(device, ranks, kv_heads, sequences, columns, method):
     shards, document = even(columns, ranks, "zigzag"), Document(0, sequences, 0, (0, columns), (0, columns))
-    job: Any = Job(Ranks(None, 0, ranks), shards, shards, (document,), None, kv_heads, kv_heads, None, None)
+    job: Any = Job(Ranks(None, 0, ranks), shards, shards, (document,), None, kv_heads, kv_heads, None)
     assert choose(job, device) == method
 
 

@@ -9,22 +9,20 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from ..._plan import Plan
 from ..._problem import Shard
 from ..._words import Keying
 from .._call import (
     Arguments,
+    _refuse,
     as_int32,
     check_each,
     check_ends,
-    check_kinds,
     check_packed,
     numbers,
     prepare,
     rng_of,
 )
 from .._inputs import Lists, Rules, check
-from .._plans import plan_of
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
@@ -114,7 +112,6 @@ class Given(NamedTuple):
     a: Arguments  # with lists of lengths on the device
     lists: Lists  # rng, sequence_ids and slopes
     rules: Rules
-    plan: Plan  # of this rank's rows by themselves
     facts: Facts
 
 
@@ -127,32 +124,30 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     if method not in METHODS:
         raise Error("argument", f"method {method!r}: expected auto, heads, gather or relay")
     check_layout(layout)
-    check_kinds(q, k, v, a)
     for name in ("row0", "col0", "q_total", "kv_total"):
         if a.shard is not None and getattr(a.shard, name):
             wrong = f"shard.{name} {getattr(a.shard, name)}"
             raise Error("argument", f"{wrong}: expected 0; the layout places rows")
     a, given, packed = numbers(a), a, a.cu_q is not None
     check_packed(a)
+    if packed:
+        q, k, v = q[None], k[None], v[None]
+    # As a dense call on this rank's rows: which of them a sequence has is known of the whole alone.
+    alone = a._replace(
+        **dict.fromkeys(_LISTS), max_q=None, max_kv=None, seed=0, rng_state=None, generator=None,
+        slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
+    )  # fmt: skip
+    q, k, v, own, rules = prepare(q, k, v, alone)
+    _refuse(q, k, v, own, rules)
     lists = {name: getattr(a, name) for name in _LISTS}
     for name in _LENGTHS:
         if lists[name] is not None:
             lists[name] = as_int32(name, lists[name]).to(q.device)
     a = a._replace(**lists)
-    if packed:
-        q, k, v = q[None], k[None], v[None]
-    # As a dense call on this rank's rows: which of them a sequence has is known of the whole alone.
-    alone = a._replace(
-        **dict.fromkeys(_LISTS), max_q=None, max_kv=None, seed=None, generator=None,
-        rng_state=torch.zeros(2, dtype=torch.int64, device=q.device),
-        slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
-    )  # fmt: skip
-    q, k, v, own, rules = prepare(q, k, v, alone)
     slopes = None if a.slopes is None else a.slopes.to(q.device, torch.float32).contiguous()
     with torch.no_grad():
         some = (x[0] for x in (q, k, v)) if packed else (q, k, v)
         check(*some, Lists(slopes=slopes, **lists))
-    plan = plan_of(q, k, v, own, rules)
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     facts = {
         "packed": packed, "method": method, "layout": layout, "dtype": str(q.dtype),
@@ -172,20 +167,20 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     for name in (*_LISTS, "slopes"):
         x = getattr(given, name)
         facts[name] = None if x is None else x.tolist()
-    return Given(q, k, v, a, Lists(rng, sequence_ids=a.sequence_ids, slopes=slopes), rules, plan, facts)
+    return Given(q, k, v, a, Lists(rng, sequence_ids=a.sequence_ids, slopes=slopes), rules, facts)
 
 
 # ---- what all ranks know alike ----
 
 
 def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor, Tensor]:
-    q, k, v, a, lists, rules, plan, facts = given
+    q, k, v, a, lists, rules, facts = given
     method, layout = facts["method"], facts["layout"]
     rows, columns = (rows_of([each[name] for each in found], layout) for name in ("rows", "columns"))
     documents = _documents(facts, rows.total, columns.total)
     if facts["drawn"] is not None:
         lists = lists._replace(rng=rng_of(q, found[0]["drawn"]))
-    job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists, plan)
+    job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists)
     if method == "auto":
         method = choose(job, facts["device"])
     whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)

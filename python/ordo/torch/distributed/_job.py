@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..._plan import Plan
 from .. import _parts
 from .._inputs import Lists, Rules
 from .._parts import Saved, Wanted
@@ -47,7 +46,6 @@ class Job(NamedTuple):
     heads: int
     kv_heads: int
     lists: Lists  # rng, sequence_ids and slopes
-    plan: Plan  # of any rows: the tiles and their order are those of every part
 
 
 class Heads(NamedTuple):

@@ -25,6 +25,7 @@ from torch import Tensor
 from ..._plan import Plan
 from .. import _parts
 from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums, Wanted
+from .._plans import plan_of
 from ._exchange import Form, Move, move
 from ._job import (
     ROW_AXES,
@@ -63,7 +64,7 @@ class Relay(torch.autograd.Function):
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse = ctx.saved_tensors
         job: Job = ctx.job
-        chains = chains_of(job)
+        chains = chains_of(job, plan_of(q, k, v, job.lists, job.rules))
         rows = _take_rows(job, chains, Saved(q, o, lse, dout, dlse))
         dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
         dk, dv = new_key_gradients(job, k, v)
@@ -115,9 +116,10 @@ def chain_of(document: Document, rows: Rows, columns: Rows, tile: int, descendin
     return Chain(document, tuple(stages), tuple(pieces), tuple(columns.within(document.columns)))
 
 
-def chains_of(job: Job) -> list[Chain]:
-    """One chain for each sequence with rows and columns."""
-    tile, descending = job.plan.info.backward_tile.q, job.plan.info.order == "descending"
+def chains_of(job: Job, plan: Plan) -> list[Chain]:
+    """One chain for each sequence with rows and columns. `plan`: of any rows, since tiles and their
+    order do not depend on how many there are."""
+    tile, descending = plan.info.backward_tile.q, plan.info.order == "descending"
     return [
         chain_of(Document(d.at + b, 1, d.first + b, d.rows, d.columns), job.rows, job.columns, tile,
                  descending)
