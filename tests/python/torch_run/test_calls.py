@@ -11,8 +11,6 @@ import torch
 from ordo import _pieces
 from ordo.torch import _attention
 from ordo.torch import _front as f
-from ordo.torch._inputs import Call
-from ordo.torch._node import run
 from torch.utils.checkpoint import checkpoint
 
 
@@ -132,8 +130,7 @@ def padded():
 
 def heads_first():
     q, k, v = (x.transpose(1, 2) for x in tensors((2, 90, 4, 32), (2, 90, 2, 32), (2, 90, 2, 32)))
-    call = Call(f.HEADS_FIRST | f.CAUSAL, 0.2)
-    return run(q, k, v, call)[0]
+    return torch.ops.ordo.forward(q, k, v, f.HEADS_FIRST | f.CAUSAL, 0.2, [])[0]
 
 
 def sdpa():
