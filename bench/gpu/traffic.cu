@@ -6,9 +6,9 @@
  *     traffic read|write|l2 [SECONDS]  a stream of known bytes instead of a pass: reads or writes
  * of 4 GiB, or reads of 16 MiB that L2 holds
  *
- * FORM is flash (head sizes up to 128), apart (129 to 256) or phase, PASS forward or backward. DIM
- * is a head size, or two for phase: 192/128 has values of 128 columns. 16k tokens in sequences of
- * 8k, full mask. bench/gpu/counters_h200 runs it. */
+ * FORM is flash (head sizes up to 128) or phase, PASS forward or backward. DIM is a head size, or
+ * two for phase: 192/128 has values of 128 columns. 16k tokens in sequences of 8k, full mask.
+ * bench/gpu/counters_h200 runs it. */
 #include <cuda_profiler_api.h>
 
 #include <chrono>
@@ -138,14 +138,12 @@ static bool form_has(const char *form, int dim, int v_dim)
 {
     if (strcmp(form, "phase") == 0)
         return dim >= 128 && dim <= 576 && v_dim >= 8 && v_dim <= dim;
-    return v_dim == dim &&
-           (strcmp(form, "flash") == 0 ? dim >= 8 && dim <= 128
-                                       : strcmp(form, "apart") == 0 && dim > 128 && dim <= 256);
+    return v_dim == dim && strcmp(form, "flash") == 0 && dim >= 8 && dim <= 128;
 }
 
 static int usage(void)
 {
-    fputs("usage: traffic flash|apart|phase forward|backward DIM [SECONDS]\n"
+    fputs("usage: traffic flash|phase forward|backward DIM [SECONDS]\n"
           "       traffic read|write|l2 [SECONDS]\n",
           stderr);
     return 2;

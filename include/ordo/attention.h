@@ -159,10 +159,10 @@ typedef struct ordo_call {
  *
  * A pass of an emulator plan computes what a cuda plan with the same numeric key computes on
  * compute capability 9.0, bit for bit, on the host, a few thousand times slower. Head sizes that
- * the kernels refuse are refused, and so are backward passes of ORDO_FORM_APART
- * (ORDO_ERR_UNSUPPORTED). A NaN or infinity makes the same rows NaN; finite rows that the device
- * computes again beside one are not known and not written: ORDO_ERR_UNSUPPORTED, after all others
- * are. Memory for dS is allocated and freed inside the call. */
+ * the kernels refuse are refused (ORDO_ERR_UNSUPPORTED). A NaN or infinity makes the same rows NaN;
+ * finite rows that the device computes again beside one are not known and not written:
+ * ORDO_ERR_UNSUPPORTED, after all others are. Memory for dS is allocated and freed inside the call.
+ */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);
 ORDO_API ordo_status ordo_attention_backward(const ordo_plan *plan, const ordo_call *call);
 

@@ -143,7 +143,8 @@ typedef enum ordo_promise {
  * have flash only. */
 typedef enum ordo_form {
     ORDO_FORM_FLASH, /* a key tile stays, with its dk and dv; dq is added over the key tiles */
-    ORDO_FORM_APART, /* so for dk and dv; dq by a second walk, which computes the scores again */
+    ORDO_FORM_APART, /* so for dk and dv; dq by a second walk, which computes the scores again: no
+                      * plan has it, the laboratory counts it */
     ORDO_FORM_PHASE, /* P and dS to the workspace; then product by product */
     ORDO_FORM_CHAIN, /* as apart for dk and dv, which leaves dS in the workspace; then one product
                       * for dq */

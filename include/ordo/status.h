@@ -13,7 +13,7 @@
 #endif
 
 #define ORDO_VERSION_MAJOR 0
-#define ORDO_VERSION_MINOR 1
+#define ORDO_VERSION_MINOR 2
 #define ORDO_VERSION_PATCH 0
 
 #ifdef __cplusplus
@@ -48,7 +48,7 @@ ORDO_API const char *ordo_last_error(void);
  * compiled with (ORDO_VERSION_...). */
 typedef struct ordo_build {
     int major, minor, patch;
-    const char *version;  /* "0.1.0" */
+    const char *version;  /* "0.2.0" */
     const char *compiler; /* name and version */
     const char *target;   /* "aarch64", "x86_64", ... */
     const char *flavour;  /* "release", "debug", with "+asan", "+tsan" where true */

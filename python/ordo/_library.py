@@ -281,5 +281,5 @@ def build() -> Build:
 
 
 def version() -> str:
-    """Version of the library: "0.1.0"."""
+    """Version of the library: "0.2.0"."""
     return build().version

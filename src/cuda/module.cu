@@ -9,7 +9,6 @@
 #include "cuda/sm90/backward/pass.h"
 #include "cuda/sm90/forward/pass.h"
 #include "cuda/sm90/phases/pass.h"
-#include "cuda/sm90/wide/pass.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sink.h"
 
@@ -164,11 +163,8 @@ static ordo_status wgmma_forward(const ordo_cuda_pass *pass, char *why, size_t w
 
 static ordo_status wgmma_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    switch (pass->form) {
-    case ORDO_FORM_FLASH: return ordo_wgmma_backward_flash(pass, why, why_size);
-    case ORDO_FORM_APART: return ordo_wgmma_backward_apart(pass, why, why_size);
-    default: return ordo_wgmma_backward_phases(pass, why, why_size);
-    }
+    return pass->form == ORDO_FORM_FLASH ? ordo_wgmma_backward_flash(pass, why, why_size)
+                                         : ordo_wgmma_backward_phases(pass, why, why_size);
 }
 
 static const struct {

@@ -9,8 +9,8 @@
  *   tile     device code that kernels of every family share
  *   support  kernels around a pass, and launches
  *   ops      operations that are no pass, for every device
- *   sm90     kernels of compute capability 9.0; forward, backward, wide and phases do not include
- *            one another
+ *   sm90     kernels of compute capability 9.0; forward, backward and phases do not include one
+ *            another
  * module.cu fills the table and chooses the kernels of a pass. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H

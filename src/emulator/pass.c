@@ -19,7 +19,7 @@ enum { HEAD_STEP = 8, STEP = 64 /* columns of the operands of all products are p
 /* ---- opening ---- */
 
 /* What the kernels do not compute, and what is not ported. */
-static ordo_status check(const ordo_plan *plan, ordo_pass which)
+static ordo_status check(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     if (p->head_dim % HEAD_STEP != 0 || p->v_head_dim % HEAD_STEP != 0)
@@ -27,12 +27,6 @@ static ordo_status check(const ordo_plan *plan, ordo_pass which)
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ": backend emulator expects multiples of %d, as the kernels do",
                          p->head_dim, p->v_head_dim, HEAD_STEP);
-    if (which == ORDO_BACKWARD && plan->backward_form == ORDO_FORM_APART)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "backward_tile %" PRId64 "x%" PRId64
-                         ": backend emulator has no backward pass of the form apart, which head "
-                         "sizes 136 to 256 with dropout have",
-                         plan->backward_tile.q, plan->backward_tile.k);
     return ORDO_OK;
 }
 
@@ -181,7 +175,7 @@ ordo_status ordo_emulator_open(ordo_emulator_pass *pass, const ordo_plan *plan, 
                                    .dk_dv = call->dk.data != NULL || call->carry != 0 };
     const char *target;
     ORDO_TRY(ordo_target_name(&target)); /* a wrong ORDO_CPU */
-    ORDO_TRY(check(plan, which));
+    ORDO_TRY(check(plan));
     pass->rule = ordo_score_rule_of(scale, (float)p->softcap, p->alibi);
     pass->ruled = p->softcap > 0 || p->alibi || scale < 0.0f;
     pass->scale_log2 = pass->ruled ? pass->rule.to_log2 : scale * (float)ORDO_LOG2_E;

@@ -8,8 +8,7 @@
  * ones (docs/design/orders.md). The oracle sums element by element, upwards.
  *
  * Tiles of sm90 (plan/family_sm90.h): backward, the largest whose accumulators fit the registers of
- * two consumer warpgroups. Above 128 backward passes run in chains or by phases; with dropout up to
- * 256 in a form apart, of seven products, unless the tile is given. CPU tiles: 128
+ * two consumer warpgroups. Above 128 backward passes run in chains or by phases. CPU tiles: 128
  * columns are one block of keep bits; with 64 rows the panels of a step fit a second-level cache up
  * to head size 128. dtype is not a column: no family has rows that differ by it. */
 #include "plan/family.h"
@@ -23,21 +22,20 @@
 #define FORWARD(head_dim)  { ORDO_SM90_FORWARD_Q(head_dim), ORDO_SM90_FORWARD_K(head_dim) }
 #define BACKWARD(head_dim) { ORDO_SM90_BACKWARD_Q(head_dim), ORDO_SM90_BACKWARD_K(head_dim) }
 #define FLASH(tile) { tile, ORDO_FORM_FLASH, false }
-#define APART(tile) { tile, ORDO_FORM_APART, false }
 #define CHAIN(tile) { tile, ORDO_FORM_CHAIN, true }
 #define PHASE(tile) { tile, ORDO_FORM_PHASE, true }
 #define ONE         { 1, 1 }
 #define CPU         { 64, 128 }
 
 static const ordo_family_row rows_sm90[] = {
-    /*     forward              backward              with dropout */
-    {  64, FLASH(FORWARD(64)),  FLASH(BACKWARD(64)),  FLASH(BACKWARD(64)) },
-    { 128, FLASH(FORWARD(128)), FLASH(BACKWARD(128)), FLASH(BACKWARD(128)) },
-    { 256, FLASH(FORWARD(256)), CHAIN(BACKWARD(576)), APART(BACKWARD(256)) },
-    { 576, PHASE(FORWARD(576)), PHASE(BACKWARD(576)), PHASE(BACKWARD(576)) },
+    /*     forward              backward */
+    {  64, FLASH(FORWARD(64)),  FLASH(BACKWARD(64)) },
+    { 128, FLASH(FORWARD(128)), FLASH(BACKWARD(128)) },
+    { 256, FLASH(FORWARD(256)), CHAIN(BACKWARD(256)) },
+    { 576, PHASE(FORWARD(576)), PHASE(BACKWARD(576)) },
 };
-static const ordo_family_row rows_cpu[] = { { 576, FLASH(CPU), FLASH(CPU), FLASH(CPU) } };
-static const ordo_family_row rows_ref[] = { { 576, FLASH(ONE), FLASH(ONE), FLASH(ONE) } };
+static const ordo_family_row rows_cpu[] = { { 576, FLASH(CPU), FLASH(CPU) } };
+static const ordo_family_row rows_ref[] = { { 576, FLASH(ONE), FLASH(ONE) } };
 /* clang-format on */
 
 enum { SM90_ROWS = sizeof rows_sm90 / sizeof *rows_sm90 };
@@ -143,12 +141,6 @@ const ordo_family_row *ordo_family_row_of(const ordo_family *family, const ordo_
     return NULL;
 }
 
-const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_problem *problem)
-{
-    const ordo_family_row *row = ordo_family_row_of(family, problem);
-    return problem->dropout.p > 0 ? &row->dropped : &row->backward;
-}
-
 ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *problem)
 {
     const bool full =
@@ -160,9 +152,5 @@ ordo_form ordo_family_form(const ordo_plan *plan)
 {
     const ordo_family *family = ordo_family_find(plan->family);
     const ordo_family_row *row = family ? ordo_family_row_of(family, &plan->problem) : NULL;
-    if (!row)
-        return ORDO_FORM_FLASH; /* refused later */
-    const ordo_tile tile = plan->backward_tile, usual = row->backward.tile;
-    const bool dropped = tile.q != usual.q || tile.k != usual.k; /* a tile of its own */
-    return dropped ? row->dropped.form : row->backward.form;
+    return row ? row->backward.form : ORDO_FORM_FLASH; /* refused later */
 }

@@ -21,7 +21,7 @@ typedef struct ordo_tiling {
 
 typedef struct ordo_family_row {
     int head_dim; /* the row serves head sizes up to this; kernels of flash are compiled for it */
-    ordo_tiling forward, backward, dropped; /* dropped: backward with dropout */
+    ordo_tiling forward, backward;
 } ordo_family_row;
 
 typedef struct ordo_family {
@@ -63,14 +63,10 @@ void ordo_family_names(ordo_backend backend, char *text, size_t capacity);
 ORDO_FOR_LAB const ordo_family_row *ordo_family_row_of(const ordo_family *family,
                                                        const ordo_problem *problem);
 
-/* The default tiling of the backward pass, by head size and whether the problem drops. */
-const ordo_tiling *ordo_family_backward(const ordo_family *family, const ordo_problem *problem);
-
 /* The default order of a problem, by its mask. */
 ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *problem);
 
-/* The form of the backward pass that a plan with its tile takes unless it says another. The tile
- * is one of the row's. */
+/* The form of the backward pass that a plan takes unless it says another. */
 ordo_form ordo_family_form(const ordo_plan *plan);
 
 #endif

@@ -53,10 +53,10 @@ static ordo_traffic chained(int64_t d, int64_t dv)
                             (int64_t)PHASE_ROWS * CHAIN_KEYS };
 }
 
-ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, bool dropped, int64_t shared)
+ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, int64_t shared)
 {
     const int64_t columns = d + dv;
-    const bool chains = ordo_form_chained(d, dv, dropped);
+    const bool chains = ordo_form_chained(d, dv);
     const int64_t keys = flash_keys(columns, shared), rows = apart_rows(d, columns, shared);
     ordo_form_counts c = { .flash_rows = ROWS, .flash_keys = keys, .apart_rows = rows };
     /* Per key tile a row of q and of dout, two bytes an element, and dq in four: added, which is
@@ -73,9 +73,9 @@ ordo_form_counts ordo_forms_count(int64_t d, int64_t dv, bool dropped, int64_t s
     return c;
 }
 
-bool ordo_form_chained(int64_t d, int64_t dv, bool dropped)
+bool ordo_form_chained(int64_t d, int64_t dv)
 {
-    return !dropped && d <= ORDO_CHAIN_D && dv <= ORDO_CHAIN_D;
+    return d <= ORDO_CHAIN_D && dv <= ORDO_CHAIN_D;
 }
 
 int64_t ordo_form_columns(ordo_form form, int64_t d, int64_t dv)

@@ -1,7 +1,8 @@
 /* forms.h: the forms of the backward pass, and the bytes that each moves.
  *
  *   flash  a block keeps a key tile and its dk and dv and walks the query tiles; dq is added in L2
- *   apart  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products
+ *   apart  the same for dk and dv; a second kernel keeps a query tile and its dq: seven products.
+ *          Counted alone, without kernels
  *   phase  scores to the workspace, then one plain product after another (plan/phase.h); up to
  *          256 columns in chains (ORDO_FORM_CHAIN): as apart for dk and dv, which stores dS; then
  *          one plain product for dq
@@ -38,13 +39,13 @@ typedef struct ordo_form_counts {
 } ordo_form_counts;
 
 /* Count the bytes per score of the backward pass: 2-byte operands in shared memory, 4-byte sums in
- * registers. Head sizes are at least 8; `dropped`: with dropout, whose keep bits are not counted;
- * `shared` is the bytes of shared memory of a block. */
-ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t v_head_dim, bool dropped,
+ * registers. Head sizes are at least 8; `shared` is the bytes of shared memory of a block. Keep bits
+ * of dropout are not counted. */
+ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t v_head_dim,
                                                int64_t shared);
 
-/* Whether the form phase runs in chains, which have no dropout. */
-ORDO_FOR_LAB bool ordo_form_chained(int64_t head_dim, int64_t v_head_dim, bool dropped);
+/* Whether the form phase runs in chains. */
+ORDO_FOR_LAB bool ordo_form_chained(int64_t head_dim, int64_t v_head_dim);
 
 /* Multiplications per score of a form: the columns of all its products. */
 ORDO_FOR_LAB int64_t ordo_form_columns(ordo_form form, int64_t head_dim, int64_t v_head_dim);
@@ -53,8 +54,8 @@ ORDO_FOR_LAB int64_t ordo_form_columns(ordo_form form, int64_t head_dim, int64_t
 ORDO_FOR_LAB bool ordo_form_exists(ordo_form form, int64_t head_dim);
 
 /* The form that moves the fewest bytes between L2 and shared memory, of those with five products;
- * and the one that plans without dropout take: that one if it has kernels for this head size, else
- * phases, which measure faster than apart in every length. Phases make no keep bits. */
+ * and the one that plans take: that one if it has kernels for this head size, else phases, which
+ * measure faster than apart in every length. */
 ORDO_FOR_LAB ordo_form ordo_form_fewest(const ordo_form_counts *counts);
 ORDO_FOR_LAB ordo_form ordo_form_choose(const ordo_form_counts *counts, int64_t head_dim);
 

@@ -59,13 +59,13 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 {
     const ordo_problem *p = &plan->problem;
     const ordo_family *family = ordo_family_find(plan->family);
-    const ordo_tiling *forward = &ordo_family_row_of(family, p)->forward;
+    const ordo_family_row *row = ordo_family_row_of(family, p);
     const bool own_forward = o->forward_tile.q || o->forward_tile.k;
     const bool own_backward = o->backward_tile.q || o->backward_tile.k;
-    plan->forward_tile = own_forward ? o->forward_tile : forward->tile;
-    plan->backward_tile = own_backward ? o->backward_tile : ordo_family_backward(family, p)->tile;
+    plan->forward_tile = own_forward ? o->forward_tile : row->forward.tile;
+    plan->backward_tile = own_backward ? o->backward_tile : row->backward.tile;
     ORDO_TRY(ordo_plan_legal_tiles(plan));
-    plan->forward_form = forward->form;
+    plan->forward_form = row->forward.form;
     plan->backward_form = ordo_family_form(plan);
     plan->accumulators = o->accumulators ? o->accumulators : 1;
     plan->order_asked = o->order ? o->order : ordo_family_order(family, p);
@@ -205,9 +205,8 @@ static int64_t rounded(ordo_traffic t)
 static void note_phases(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
-    const bool dropped = p->dropout.p > 0;
     const bool chained = plan->backward_form == ORDO_FORM_CHAIN;
-    const ordo_form_counts counts = ordo_forms_count(p->head_dim, p->v_head_dim, dropped,
+    const ordo_form_counts counts = ordo_forms_count(p->head_dim, p->v_head_dim,
                                                      ordo_family_find(plan->family)->shared_bytes);
     const ordo_traffic flash = counts.l2[ORDO_FORM_FLASH], phase = counts.l2[ORDO_FORM_PHASE];
     const bool fewest = ordo_form_fewest(&counts) == ORDO_FORM_PHASE;

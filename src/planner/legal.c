@@ -189,15 +189,9 @@ static ordo_status check_form(const ordo_plan *plan)
                      ordo_backend_name(plan->backend), ordo_form_name(usual));
 }
 
-static bool equal_tiles(ordo_tile a, ordo_tile b)
-{
-    return a.q == b.q && a.k == b.k;
-}
-
-/* The kernels of each head size are compiled for one pair of tiles, but backward passes for two
- * where those with dropout have their own. Forms other than flash keep dQ of a tile in registers,
- * and add its keys in ascending order. The chains of a packed or padded batch have lengths that
- * only the device knows: they must wait only on earlier ones. */
+/* The kernels of each head size are compiled for one pair of tiles. Forms other than flash keep dQ
+ * of a tile in registers, and add its keys in ascending order. The chains of a packed or padded
+ * batch have lengths that only the device knows: they must wait only on earlier ones. */
 static ordo_status check_cuda(const ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
@@ -208,10 +202,7 @@ static ordo_status check_cuda(const ordo_plan *plan)
     const bool plain = order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING;
     const bool spt = order == ORDO_ORDER_SPT || order == ORDO_ORDER_SPT_TAIL;
     ORDO_TRY(check_cuda_tile("forward", plan->forward_tile, row->forward.tile));
-    if (!equal_tiles(plan->backward_tile, row->backward.tile) &&
-        !equal_tiles(plan->backward_tile, row->dropped.tile))
-        ORDO_TRY(check_cuda_tile("backward", plan->backward_tile,
-                                 ordo_family_backward(family, p)->tile));
+    ORDO_TRY(check_cuda_tile("backward", plan->backward_tile, row->backward.tile));
     if (dim > family->cyclic_max && !plain)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, head_dim %" PRId64

@@ -128,7 +128,6 @@ TEST(workspace_of_chained_passes)
         r.problem.head_dim = 256;
         r.problem.v_head_dim = 192;
         r.problem.dropout.p = dropped ? 0.25 : 0.0;
-        r.options.backward_tile = (ordo_tile) { 128, 256 };
         fixture *f = open_fixture(&r);
         ordo_cuda_pass pass;
         f->call.keep_bits = NULL;
@@ -332,15 +331,13 @@ TEST(head_sizes_have_buckets_and_forms)
     for (int x = 0; x < 10; x++) {
         request r = small();
         r.problem.head_dim = sizes[x][0];
-        if (sizes[x][1] == 256) /* else by phases */
-            r.options.backward_tile = (ordo_tile) { 64, 64 };
         r.problem.q_len = r.problem.kv_len = 1; /* the fixture's memory is never touched */
         fixture *f = open_fixture(&r);
         const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
         CHECK_INT(pass.head_dim, sizes[x][0]);
         CHECK_INT(ordo_pass_bucket(&pass), sizes[x][1]);
         CHECK_INT(pass.form, sizes[x][1] < 256    ? ORDO_FORM_FLASH
-                             : sizes[x][1] == 256 ? ORDO_FORM_APART
+                             : sizes[x][1] == 256 ? ORDO_FORM_CHAIN
                                                   : ORDO_FORM_PHASE);
         CHECK_INT(pass_of(f, ORDO_FORWARD).form,
                   sizes[x][1] <= 256 ? ORDO_FORM_FLASH : ORDO_FORM_PHASE);

@@ -30,9 +30,6 @@ TEST(workspace_counted_by_hand)
     CHECK_INT(workspace(&r), 3 * 102 * 64 * (128 + 2) * 4 + 1280 + 256 + 8192 + 6144);
     r.problem.head_dim = 72; /* in the kernels of 128 */
     CHECK_INT(workspace(&r), 3 * 102 * 64 * (128 + 2) * 4 + 1280 + 256 + 8192 + 6144);
-    r.problem.head_dim = 192; /* in those apart of 256, which keep dQ to themselves */
-    r.options.backward_tile = (ordo_tile) { 64, 64 };
-    CHECK_INT(workspace(&r), 3 * 102 * 64 * 2 * 4 + 1280 + 256 + 8192 + 6144);
     r = on_host(); /* rows of dQ are whole vectors of 16 */
     r.problem.q_len = 65;
     r.problem.batch = 1;

@@ -32,112 +32,58 @@
 #define NEXT           { .op = M_NEXT }
 #define STOP           { .op = M_STOP }
 
-/* ---- src/cuda/sm90/wide/keys.h, keys_load.h: given keep bits ---- */
+/* ---- src/cuda/sm90/phases/chain.h, chain_load.h: three stages, keep bits made inside ---- */
 
 enum {
-    WK_K_FULL, WK_K_EMPTY, WK_V_FULL, WK_V_EMPTY, WK_Q_FULL, WK_Q_EMPTY, WK_Q_FULL_2, WK_Q_EMPTY_2,
-    WK_STAT_FULL, WK_DO_FULL, WK_DO_EMPTY, WK_P_FULL, WK_P_EMPTY, WK_KEEP_FULL, WK_KEEP_EMPTY,
-    WK_PINGPONG = 1
+    PC_K_FULL, PC_K_EMPTY, PC_V_FULL, PC_V_EMPTY, PC_FULL, PC_EMPTY, PC_P_FULL, PC_P_EMPTY, PC_TOLD,
+    PC_KEEP_FULL, PC_PINGPONG = 1
 };
 
-#define WK_PROBABILITIES(at)                                                                       \
-    FULL(WK_STAT_FULL, at), FULL(WK_KEEP_FULL, at), EMPTY(WK_P_EMPTY, at), READ(WK_STAT_FULL, at), \
-        STORE(WK_P_FULL, at), ARRIVE(WK_KEEP_EMPTY, at)
-#define WK_GRADIENTS(at)                                                                           \
-    FULL(WK_Q_FULL, at), FULL(WK_Q_FULL_2, at), FULL(WK_STAT_FULL, at), FULL(WK_P_FULL, at),       \
-        READ(WK_STAT_FULL, at)
+#define PC_PROBABILITIES(at)                                                                       \
+    FULL(PC_KEEP_FULL, at), EMPTY(PC_P_EMPTY, at), READ(PC_FULL, at), STORE(PC_P_FULL, at)
+#define PC_GRADIENTS(at) FULL(PC_P_FULL, at), READ(PC_FULL, at)
 
-static const model_kernel wide_keys = {
-    "backward_wide_keys", 1,
+static const model_kernel phase_chain = {
+    "phase_chain", 1,
     {
-        [WK_K_FULL] = { "K_FULL", 1, 1, true, -1 },
-        [WK_K_EMPTY] = { "K_EMPTY", 1, 4, true, WK_K_FULL },
-        [WK_V_FULL] = { "V_FULL", 1, 1, true, -1 },
-        [WK_V_EMPTY] = { "V_EMPTY", 1, 4, true, WK_V_FULL },
-        [WK_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
-        [WK_Q_EMPTY] = { "Q_EMPTY", 2, 4, false, WK_Q_FULL },
-        [WK_Q_FULL_2] = { "Q_FULL, second half", 2, 1, false, -1 },
-        [WK_Q_EMPTY_2] = { "Q_EMPTY, second half", 2, 4, false, WK_Q_FULL_2 },
-        [WK_STAT_FULL] = { "STAT_FULL", 2, 1, false, -1 },
-        [WK_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
-        [WK_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, WK_DO_FULL },
-        [WK_P_FULL] = { "P_FULL", 2, 4, false, -1 },
-        [WK_P_EMPTY] = { "P_EMPTY", 2, 4, false, WK_P_FULL },
-        [WK_KEEP_FULL] = { "KEEP_FULL", 1, 1, false, -1 },
-        [WK_KEEP_EMPTY] = { "KEEP_EMPTY", 1, 4, false, WK_KEEP_FULL },
+        [PC_K_FULL] = { "K_FULL", 1, 1, true, -1 },
+        [PC_K_EMPTY] = { "K_EMPTY", 1, 4, true, PC_K_FULL },
+        [PC_V_FULL] = { "V_FULL", 1, 1, true, -1 },
+        [PC_V_EMPTY] = { "V_EMPTY", 1, 4, true, PC_V_FULL },
+        [PC_FULL] = { "Q_FULL", 3, 1, false, -1 },
+        [PC_EMPTY] = { "DOUT_EMPTY", 3, 8, false, PC_FULL },
+        [PC_P_FULL] = { "P_FULL", 2, 4, false, -1 },
+        [PC_P_EMPTY] = { "P_EMPTY", 2, 4, false, PC_P_FULL },
+        [PC_TOLD] = { "TOLD", 3, 1, false, -1 },
+        [PC_KEEP_FULL] = { "KEEP_FULL", 3, 3, false, -1 },
     },
     {
         { "loader", 1, 0, {
             UNITS(STEPS(
-                EMPTY(WK_DO_EMPTY), LOAD(WK_DO_FULL), EXPECT(WK_Q_FULL), EXPECT(WK_Q_FULL_2),
-                EMPTY(WK_Q_EMPTY), COPY(WK_Q_FULL), EMPTY(WK_Q_EMPTY_2), COPY(WK_Q_FULL_2),
-                LOAD(WK_STAT_FULL), EMPTY(WK_KEEP_EMPTY), LOAD(WK_KEEP_FULL),
-                WHEN(IF_FIRST, EMPTY(WK_K_EMPTY), EMPTY(WK_V_EMPTY), LOAD(WK_K_FULL), LOAD(WK_V_FULL)))),
-            EMPTY(WK_K_EMPTY), EMPTY(WK_V_EMPTY), STORE(WK_K_FULL), STORE(WK_V_FULL), STOP } },
+                EMPTY(PC_EMPTY), STORE(PC_TOLD), LOAD(PC_FULL),
+                WHEN(IF_FIRST, EMPTY(PC_K_EMPTY), EMPTY(PC_V_EMPTY), LOAD(PC_K_FULL), LOAD(PC_V_FULL)))),
+            EMPTY(PC_K_EMPTY), EMPTY(PC_V_EMPTY), STORE(PC_K_FULL), STORE(PC_V_FULL),
+            EMPTY(PC_EMPTY), STORE(PC_TOLD), STOP } },
+        { "makers", 3, 0, {
+            UNITS(STEPS(FULL(PC_TOLD), STORE(PC_KEEP_FULL))), FULL(PC_TOLD), STOP } },
         { "scores", 4, 0, {
-            PASS(WK_PINGPONG, PLAIN, 8),
+            PASS(PC_PINGPONG, PLAIN, 8),
             UNITS(
-                FULL(WK_K_FULL), FULL(WK_STAT_FULL), FULL(WK_Q_FULL), FULL(WK_Q_FULL_2),
-                WHEN(IF_LAST, ARRIVE(WK_K_EMPTY)), WK_PROBABILITIES(0),
-                MORE(FULL(WK_DO_FULL), SYNC(WK_PINGPONG, PLAIN, 8), FULL(WK_Q_FULL, 1),
-                     FULL(WK_Q_FULL_2, 1), PASS(WK_PINGPONG + 1, PLAIN, 8), ARRIVE(WK_DO_EMPTY),
-                     WHEN(IF_NEXT_IS_LAST, ARRIVE(WK_K_EMPTY)), WK_PROBABILITIES(1)),
-                FULL(WK_DO_FULL), ARRIVE(WK_DO_EMPTY), NEXT),
-            FULL(WK_K_FULL), STOP } },
+                FULL(PC_K_FULL), FULL(PC_FULL), WHEN(IF_LAST, ARRIVE(PC_K_EMPTY)),
+                PC_PROBABILITIES(0),
+                MORE(SYNC(PC_PINGPONG, PLAIN, 8), FULL(PC_FULL, 1),
+                     PASS(PC_PINGPONG + 1, PLAIN, 8), ARRIVE(PC_EMPTY),
+                     WHEN(IF_NEXT_IS_LAST, ARRIVE(PC_K_EMPTY)), PC_PROBABILITIES(1)),
+                ARRIVE(PC_EMPTY), NEXT),
+            FULL(PC_K_FULL), STOP } },
         { "gradients", 4, 1, {
             UNITS(
-                FULL(WK_V_FULL), FULL(WK_DO_FULL), ARRIVE(WK_DO_EMPTY),
-                WHEN(IF_LAST, ARRIVE(WK_V_EMPTY)), WK_GRADIENTS(0),
-                MORE(SYNC(WK_PINGPONG + 1, PLAIN, 8), ARRIVE(WK_P_EMPTY), FULL(WK_DO_FULL, 1),
-                     PASS(WK_PINGPONG, PLAIN, 8), ARRIVE(WK_Q_EMPTY), ARRIVE(WK_Q_EMPTY_2),
-                     ARRIVE(WK_DO_EMPTY, 1), WHEN(IF_NEXT_IS_LAST, ARRIVE(WK_V_EMPTY)),
-                     WK_GRADIENTS(1)),
-                ARRIVE(WK_P_EMPTY), ARRIVE(WK_Q_EMPTY), ARRIVE(WK_Q_EMPTY_2), NEXT),
-            FULL(WK_V_FULL), STOP } },
-    },
-};
-
-/* ---- src/cuda/sm90/wide/queries.h ---- */
-
-enum {
-    WQ_Q_FULL, WQ_Q_EMPTY, WQ_K_FULL, WQ_K_EMPTY, WQ_V_FULL, WQ_V_EMPTY, WQ_V_FULL_2, WQ_V_EMPTY_2,
-    WQ_PINGPONG = 1
-};
-
-#define WQ_CONSUMER                                                                                \
-    {                                                                                              \
-        PASS(WQ_PINGPONG, ZEROTH, 8),                                                              \
-            UNITS(FULL(WQ_Q_FULL), FULL(WQ_K_FULL), FULL(WQ_V_FULL), FULL(WQ_V_FULL_2),            \
-                  ARRIVE(WQ_V_EMPTY), ARRIVE(WQ_V_EMPTY_2), WHEN(IF_LAST, ARRIVE(WQ_Q_EMPTY)),     \
-                  MORE(FULL(WQ_K_FULL, 1), SYNC(WQ_PINGPONG, MINE, 8), FULL(WQ_V_FULL, 1),         \
-                       FULL(WQ_V_FULL_2, 1), PASS(WQ_PINGPONG, OTHER, 8), ARRIVE(WQ_K_EMPTY),      \
-                       ARRIVE(WQ_V_EMPTY, 1), ARRIVE(WQ_V_EMPTY_2, 1),                             \
-                       WHEN(IF_NEXT_IS_LAST, ARRIVE(WQ_Q_EMPTY))),                                 \
-                  ARRIVE(WQ_K_EMPTY), NEXT),                                                       \
-            FULL(WQ_Q_FULL), STOP                                                                  \
-    }
-
-static const model_kernel wide_queries = {
-    "backward_wide_queries", 1,
-    {
-        [WQ_Q_FULL] = { "Q_FULL", 1, 1, true, -1 },
-        [WQ_Q_EMPTY] = { "Q_EMPTY", 1, 8, true, WQ_Q_FULL },
-        [WQ_K_FULL] = { "K_FULL", 2, 1, false, -1 },
-        [WQ_K_EMPTY] = { "K_EMPTY", 2, 8, false, WQ_K_FULL },
-        [WQ_V_FULL] = { "V_FULL", 1, 1, false, -1 },
-        [WQ_V_EMPTY] = { "V_EMPTY", 1, 8, false, WQ_V_FULL },
-        [WQ_V_FULL_2] = { "V_FULL, second half", 1, 1, false, -1 },
-        [WQ_V_EMPTY_2] = { "V_EMPTY, second half", 1, 8, false, WQ_V_FULL_2 },
-    },
-    {
-        { "loader", 1, 0, {
-            UNITS(STEPS(
-                EMPTY(WQ_K_EMPTY), LOAD(WQ_K_FULL),
-                WHEN(IF_FIRST, EMPTY(WQ_Q_EMPTY), LOAD(WQ_Q_FULL)), EMPTY(WQ_V_EMPTY), LOAD(WQ_V_FULL),
-                EMPTY(WQ_V_EMPTY_2), LOAD(WQ_V_FULL_2))),
-            EMPTY(WQ_Q_EMPTY), STORE(WQ_Q_FULL), STOP } },
-        { "consumers 0", 4, 0, WQ_CONSUMER },
-        { "consumers 1", 4, 1, WQ_CONSUMER },
+                FULL(PC_V_FULL), FULL(PC_FULL), WHEN(IF_LAST, ARRIVE(PC_V_EMPTY)), PC_GRADIENTS(0),
+                MORE(FULL(PC_FULL, 1), SYNC(PC_PINGPONG + 1, PLAIN, 8), ARRIVE(PC_P_EMPTY),
+                     PASS(PC_PINGPONG, PLAIN, 8), ARRIVE(PC_EMPTY),
+                     WHEN(IF_NEXT_IS_LAST, ARRIVE(PC_V_EMPTY)), PC_GRADIENTS(1)),
+                ARRIVE(PC_P_EMPTY), ARRIVE(PC_EMPTY), NEXT),
+            FULL(PC_V_FULL), STOP } },
     },
 };
 
@@ -262,7 +208,7 @@ static const model_kernel backward_blocks = {
 };
 
 static const model_kernel *const model_kernels[] = {
-    &wide_keys, &wide_queries, &forward_wide, &forward_blocks, &backward_blocks,
+    &phase_chain, &forward_wide, &forward_blocks, &backward_blocks,
 };
 
 #endif

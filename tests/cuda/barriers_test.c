@@ -46,7 +46,7 @@ static const struct {
     const char *fault, *where;
 } covered[] = {
     /* The warpgroups take turns (PINGPONG) and are never two steps apart. */
-    { &wide_keys, "one stage more of", "P_FULL" },
+    { &phase_chain, "one stage more of", "P_FULL" },
     /* The loader waits for Q_EMPTY before, on which the same warps arrive at the same place. */
     { &backward_blocks, "one stage more of", "DO_FULL" },
     /* Odd steps wait for the record before theirs then, and the planner is several ahead. */

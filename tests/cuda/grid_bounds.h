@@ -16,7 +16,7 @@
  * of ALiBi is rounded twice before its fma: e |bias|. dP and delta = <dout, o> - dlse are off by e
  * (D/16 + 4) of the sum of their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A
  * sum of n terms is off by e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
- * By phases dS is computed from P, times the slope of the soft cap, after its rounding: u of each
+ * In chains and by phases dS is computed from P, times the slope of the soft cap, after its rounding: u of each
  * term once more, and in f16 never closer than 2^-25 |dP - delta|, however small the slope.
  *
  * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
@@ -180,7 +180,7 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
                  scale * (ds_error + ds * row_chain));
         grid_add(&h->b_dk, j * h->dim, h->q + i * h->dim, h->dim, rounding,
                  scale * (ds_error + ds * key_chain));
-        if (grid_by_phases(h->p)) {
+        if (grid_rounds_p(h->p)) {
             const double first = scale * fmax(h->u * ds, h->floor * w);
             grid_add(&h->b_dq, i * h->dim, h->k + j * h->dim, h->dim, first, 0);
             grid_add(&h->b_dk, j * h->dim, h->q + i * h->dim, h->dim, first, 0);

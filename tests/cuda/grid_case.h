@@ -48,12 +48,16 @@ static const struct {
     [GRID_DK] = { "dk", true, false, false },     [GRID_DV] = { "dv", true, true, false },
 };
 
-/* Whether CUDA runs it by phases: those passes round P before they compute dS from it, and make no
- * keep bits. */
+/* Whether CUDA runs the backward pass in chains or by phases, which round P before they compute dS
+ * from it; and both by phases, which make no keep bits. */
+static inline bool grid_rounds_p(const ordo_problem *p)
+{
+    return p->head_dim > 128 || p->v_head_dim > 128;
+}
+
 static inline bool grid_by_phases(const ordo_problem *p)
 {
-    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    return dim > 256 || (dim > 128 && p->dropout.p == 0);
+    return p->head_dim > 256 || p->v_head_dim > 256;
 }
 
 typedef struct grid_case {

@@ -249,6 +249,24 @@ static inline void check_device_bits(trial *t)
     free(made);
 }
 
+/* Chains have the bits of phases, which make no keep bits. */
+static inline void check_form(trial *t)
+{
+    ordo_plan *plan = NULL;
+    char line[2048], phases[2100];
+    if (t->info.backward_form != ORDO_FORM_CHAIN ||
+        (t->c.problem.dropout.p > 0 && !t->c.bits_given))
+        return;
+    if (!fine(t, "form", ordo_plan_print(t->plan, line, sizeof line, NULL)))
+        return;
+    const char *key = strstr(line, " key=");
+    (void)snprintf(phases, sizeof phases, "%.*s form=phase%s", (int)(key - line), line, key);
+    if (fine(t, "form", ordo_plan_parse(&plan, phases)) &&
+        run(t, "form", &t->whole, &t->c, plan))
+        (void)kept_again(t, "form", "by phases");
+    ordo_plan_destroy(plan);
+}
+
 static inline void check_mask(trial *t)
 {
     if (t->c.problem.dropout.p == 0)
@@ -263,12 +281,11 @@ static inline void check_mask(trial *t)
         check_device_bits(t);
 }
 
-/* Dropout changes no lse. Above 128 columns passes with dropout have other tiles. */
+/* Dropout changes no lse. */
 static inline void check_lse(trial *t)
 {
     grid_case whole = t->c;
-    if (whole.problem.dropout.p == 0 || whole.problem.head_dim > 128 ||
-        whole.problem.v_head_dim > 128)
+    if (whole.problem.dropout.p == 0)
         return;
     whole.problem.dropout.p = 0;
     check_same_of(t, "lse", "without dropout", &whole,

@@ -136,6 +136,7 @@ static bool check_bits(trial *t)
     grid_keep_outputs(&t->lab, &t->whole);
     check_repeat(t);
     check_portable(t);
+    check_form(t);
     check_some(t); /* before other images: keep bits are those of the last one loaded */
     check_batch(t, &state);
     check_layout(t);
@@ -340,6 +341,7 @@ int main(int argc, char **argv)
                       { "sinks" },
                       { "dlse" },
                       { "blocks" },
+                      { "chains" },
                       { "phases" },
                       { "strided" },
                       { "nan-padding" },

@@ -107,6 +107,28 @@ struct device_memory {
         MUST(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
         return to;
     }
+
+    /* The workspace of a pass in chains or by phases, with panels of all heads; `sums`: elements of
+     * dk. */
+    void give_panels(ordo_cuda_pass &pass, size_t sums)
+    {
+        const ordo_run &run = pass.run;
+        ordo_cuda_phase &x = pass.phase;
+        if (pass.form == ORDO_FORM_FLASH)
+            return;
+        x.section = run.kv_heads;
+        x.tiles = pass.batch.tiles;
+        x.columns = ordo_band_key_tiles(&run.band) * run.band.bk;
+        const size_t scores =
+            (size_t)run.kv_heads * run.group_heads * x.tiles * run.band.bq * x.columns;
+        x.p = pass.form == ORDO_FORM_PHASE ? take<uint16_t>(scores) : NULL;
+        x.ds = take<uint16_t>(scores + 4 * sums); /* dk and dv follow it */
+        x.dk = (float *)(x.ds + scores);
+        x.dv = x.dk + sums;
+        x.shrink = take<float>(scores / run.band.bk);
+        x.score_bytes = (int64_t)(2 * scores);
+        x.all_bytes = x.score_bytes + (int64_t)(8 * sums);
+    }
 };
 
 struct device_case : device_memory {
@@ -147,8 +169,6 @@ struct device_case : device_memory {
         options.workers = z.workers;
         options.group = z.group;
         options.section = z.section;
-        if (z.head_dim > 128 && z.head_dim <= 256) /* apart, the form without panels */
-            options.backward_tile = { ORDO_SM90_BACKWARD_Q(256), ORDO_SM90_BACKWARD_K(256) };
         must_ordo(ordo_machine_create(&machine, "h200"), "machine");
         must_ordo(ordo_plan_create(&plan, &asked, machine, &options), "plan");
         ordo_machine_destroy(machine);
@@ -229,23 +249,7 @@ struct device_case : device_memory {
         pass.dq_sum = take<float>(rows * z.head_dim);
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
-        if (pass.form == ORDO_FORM_PHASE)
-            give_panels();
-    }
-
-    void give_panels(void) /* by phases: all heads at once */
-    {
-        const ordo_band &band = pass.run.band;
-        ordo_cuda_phase &x = pass.phase;
-        x.section = z.kv_heads;
-        x.tiles = pass.batch.tiles;
-        x.columns = ordo_band_key_tiles(&band) * band.bk;
-        const size_t scores = (size_t)z.heads * x.tiles * band.bq * x.columns;
-        x.p = take<uint16_t>(scores);
-        x.ds = take<uint16_t>(scores);
-        x.shrink = take<float>(scores / band.bk);
-        x.dk = take<float>(kv_count);
-        x.dv = take<float>(kv_count);
+        give_panels(pass, kv_count);
     }
 
     /* Dropout from now on, with bits that the host made. */

@@ -69,7 +69,7 @@ static void row_of(const char *family, int head_dim, int kind, char line[LINE])
     const ordo_problem problem = problem_of(head_dim, kind);
     const ordo_family *f = ordo_family_find(family);
     const ordo_tile forward = ordo_family_row_of(f, &problem)->forward.tile;
-    const ordo_tile backward = ordo_family_backward(f, &problem)->tile;
+    const ordo_tile backward = ordo_family_row_of(f, &problem)->backward.tile;
     char mask[32];
     snprintf(mask, sizeof mask, "%s%s", ordo_mask_name(problem.mask),
              problem.window.on ? "+window" : "");
@@ -116,15 +116,13 @@ TEST(head_sizes_between_rows)
     const ordo_family *sm90 = ordo_family_find("sm90");
     ordo_problem problem = problem_of(64, 0);
     problem.v_head_dim = 200;
-    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
+    CHECK_INT(ordo_family_row_of(sm90, &problem)->backward.tile.k, 256);
     problem = problem_of(256, 0);
     problem.v_head_dim = 128;
-    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
-    problem.dropout.p = 0.1; /* the kernels by phases make no keep bits */
-    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 64);
+    CHECK_INT(ordo_family_row_of(sm90, &problem)->backward.tile.k, 256);
     problem = problem_of(512, 0);
     problem.v_head_dim = 64;
-    CHECK_INT(ordo_family_backward(sm90, &problem)->tile.k, 256);
+    CHECK_INT(ordo_family_row_of(sm90, &problem)->backward.tile.k, 256);
     problem = problem_of(577, 0);
     CHECK(ordo_family_row_of(sm90, &problem) == NULL);
 }
@@ -152,32 +150,26 @@ TEST(families_and_revisions)
     CHECK(!ordo_family_of(80) && !ordo_family_of(0) && !ordo_family_find("sm80"));
 }
 
-/* The form follows from head size and tile; P is rounded where the tile is 128x256. */
+/* The form follows from the head size, with dropout and without; P is rounded where the tile is
+ * 128x256. */
 TEST(forms)
 {
     const ordo_family *f = ordo_family_find("sm90");
     static const struct {
         int head_dim;
-        bool drops;
-        ordo_tile tile;
         ordo_form form;
     } known[] = {
-        { 64, false, { 128, 128 }, ORDO_FORM_FLASH },  { 128, true, { 64, 128 }, ORDO_FORM_FLASH },
-        { 136, false, { 128, 256 }, ORDO_FORM_CHAIN }, { 136, true, { 64, 64 }, ORDO_FORM_APART },
-        { 256, false, { 64, 64 }, ORDO_FORM_APART },   { 256, true, { 128, 256 }, ORDO_FORM_CHAIN },
-        { 264, false, { 128, 256 }, ORDO_FORM_PHASE }, { 576, true, { 128, 256 }, ORDO_FORM_PHASE },
+        { 64, ORDO_FORM_FLASH },  { 128, ORDO_FORM_FLASH }, { 136, ORDO_FORM_CHAIN },
+        { 256, ORDO_FORM_CHAIN }, { 264, ORDO_FORM_PHASE }, { 576, ORDO_FORM_PHASE },
     };
-    for (int x = 0; x < 8; x++) {
-        ordo_plan plan = { .problem = problem_of(known[x].head_dim, 0),
-                           .family = "sm90",
-                           .backward_tile = known[x].tile };
-        plan.problem.dropout.p = known[x].drops ? 0.1 : 0;
-        CHECK_INT(ordo_family_form(&plan), known[x].form);
+    for (int x = 0; x < 12; x++) {
+        ordo_plan plan = { .problem = problem_of(known[x / 2].head_dim, 0), .family = "sm90" };
+        plan.problem.dropout.p = x % 2 ? 0.1 : 0;
+        CHECK_INT(ordo_family_form(&plan), known[x / 2].form);
     }
     for (int x = 0; x < f->row_count; x++) {
-        const ordo_tiling *each[] = { &f->rows[x].backward, &f->rows[x].dropped };
-        for (int i = 0; i < 2; i++)
-            CHECK(each[i]->rounded_p == (each[i]->tile.q == 128 && each[i]->tile.k == 256));
+        const ordo_tiling *t = &f->rows[x].backward;
+        CHECK(t->rounded_p == (t->tile.q == 128 && t->tile.k == 256));
     }
 }
 

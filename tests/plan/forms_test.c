@@ -32,7 +32,7 @@ TEST(known_counts)
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         const ordo_form_counts c =
-            ordo_forms_count(known[i].d, known[i].v, false, ORDO_SM90_SHARED);
+            ordo_forms_count(known[i].d, known[i].v, ORDO_SM90_SHARED);
         CHECK_INT(c.flash_keys, known[i].keys);
         CHECK_INT(c.apart_rows, known[i].rows);
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_FLASH]), known[i].flash, 1e-12);
@@ -40,10 +40,6 @@ TEST(known_counts)
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_APART]), known[i].apart, 1e-12);
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_PHASE]), known[i].phase, 1e-12);
     }
-    /* With dropout separate kernels, at every head size. */
-    const ordo_form_counts dropped = ordo_forms_count(256, 256, true, ORDO_SM90_SHARED);
-    CHECK_NEAR(per_score(dropped.l2[ORDO_FORM_PHASE]), 36, 1e-12);
-    CHECK_INT(dropped.hbm[ORDO_FORM_PHASE], 10);
 }
 
 /* The committed table has the form of the count, at every head size; where kernels decide, and not
@@ -52,10 +48,10 @@ TEST(known_counts)
 TEST(the_table_has_the_form_of_the_count)
 {
     for (int64_t d = 8; d <= 576; d += 8) {
-        const ordo_form_counts c = ordo_forms_count(d, d, false, ORDO_SM90_SHARED);
+        const ordo_form_counts c = ordo_forms_count(d, d, ORDO_SM90_SHARED);
         const ordo_problem p = { .head_dim = d, .v_head_dim = d };
-        const ordo_form form = ordo_family_backward(ordo_family_find("sm90"), &p)->form;
-        const bool chain = ordo_form_chained(d, d, false) && !ordo_form_exists(ORDO_FORM_FLASH, d);
+        const ordo_form form = ordo_family_row_of(ordo_family_find("sm90"), &p)->backward.form;
+        const bool chain = ordo_form_chained(d, d) && !ordo_form_exists(ORDO_FORM_FLASH, d);
         CHECK_INT(form == ORDO_FORM_CHAIN, chain);
         CHECK_INT(ordo_form_choose(&c, d), chain ? ORDO_FORM_PHASE : form);
         CHECK(ordo_form_exists(ordo_form_choose(&c, d), d));
@@ -71,15 +67,15 @@ TEST(less_shared_memory_prefers_phases)
     int64_t before = 0;
     for (int64_t shared = 32 << 10; shared <= ORDO_SM90_SHARED; shared += 8 << 10) {
         int64_t crossover = 8;
-        ordo_form_counts c = ordo_forms_count(crossover, crossover, false, shared);
+        ordo_form_counts c = ordo_forms_count(crossover, crossover, shared);
         while (ordo_form_fewest(&c) == ORDO_FORM_FLASH) {
             crossover += 8;
-            c = ordo_forms_count(crossover, crossover, false, shared);
+            c = ordo_forms_count(crossover, crossover, shared);
         }
         CHECK(crossover >= before);
         before = crossover;
     }
-    const ordo_form_counts none = ordo_forms_count(2048, 2048, false, ORDO_SM90_SHARED);
+    const ordo_form_counts none = ordo_forms_count(2048, 2048, ORDO_SM90_SHARED);
     CHECK_INT(none.l2[ORDO_FORM_FLASH].scores, 0);
     CHECK_INT(none.l2[ORDO_FORM_APART].scores, 0);
     CHECK_INT(ordo_form_fewest(&none), ORDO_FORM_PHASE);

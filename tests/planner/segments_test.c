@@ -207,8 +207,6 @@ TEST(every_segment_fits_the_workspace)
         r.problem.q_len = r.problem.kv_len = 16384;
         r.problem.head_dim = rows[x].dim;
         r.options.segments = rows[x].segments;
-        if (rows[x].dim == 256)
-            r.options.backward_tile = (ordo_tile) { 128, 256 };
         ordo_plan *plan = make(&r);
         CHECK(ordo_segment_sizes(plan, &parts));
         for (int64_t n = 0; n < plan->segments; n++) {

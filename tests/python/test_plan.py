@@ -49,9 +49,9 @@ def test_the_form_of_the_backward_pass():
     assert [form(d) for d in (64, 128, 136, 184, 192, 256, 264, 576)] == [
         "flash", "flash", "chain", "chain", "chain", "chain", "phase", "phase",
     ]  # fmt: skip
-    assert form(256, dropout=0.1) == "apart"  # phases make no keep bits
-    assert form(256, backward_tile=(64, 64)) == "apart"
-    assert form(184, dropout=0.1) == form(184, backward_tile=(64, 64)) == "apart"
+    assert form(184, dropout=0.1) == form(256, dropout=0.1) == "chain"
+    with pytest.raises(ordo.Error, match="backward_tile 64x64: backend cuda expects 128x256"):
+        form(256, backward_tile=(64, 64))
     assert form(256, None, backend="cpu") == form(256, None, backend="ref") == "flash"
 
 

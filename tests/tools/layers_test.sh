@@ -39,8 +39,8 @@ plant check-layers src/ref/a.c '#include "plan/plan.h"' 'ref may not include pla
 plant check-layers src/cuda/a.cu '  #  include <cpu/cpu.h>' 'cuda may not include cpu/cpu.h'
 plant check-layers src/cuda/pass/a.h '#include "cuda/tile/ptx.h"' 'cuda/pass may not include cuda/tile/ptx.h'
 plant check-layers src/cuda/ops/a.cu '#include "cuda/sm90/ptx.h"' 'cuda/ops may not include cuda/sm90/ptx.h'
-plant check-layers src/cuda/sm90/phases/a.h '#include "cuda/sm90/wide/wide.h"' \
-    'cuda/sm90/phases may not include cuda/sm90/wide/wide.h'
+plant check-layers src/cuda/sm90/phases/a.h '#include "cuda/sm90/forward/args.h"' \
+    'cuda/sm90/phases may not include cuda/sm90/forward/args.h'
 plant check-layers src/api/a.c '#include "cuda/tile/ptx.h"' 'api may not include cuda/tile/ptx.h'
 plant check-layers src/emulator/a.c '#include "cuda/module.h"' 'emulator may not include cuda/module.h'
 plant check-layers src/cuda/mine/a.cu '#include "base/half.h"' 'cuda/mine may not include base/half.h'

@@ -212,7 +212,7 @@ ordo_status ordo_io_hopper(const ordo_machine *machine, int64_t head_dim, ordo_i
 
 bool ordo_io_chained(int64_t head_dim, int64_t v_head_dim)
 {
-    return ordo_form_chained(head_dim, v_head_dim, false);
+    return ordo_form_chained(head_dim, v_head_dim);
 }
 
 ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, int64_t v_head_dim,
@@ -235,7 +235,7 @@ ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, i
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64 ": expected %d to %d",
                          head_dim, v_head_dim, SMALLEST, LARGEST);
-    const ordo_form_counts c = ordo_forms_count(head_dim, v_head_dim, false, (int64_t)shared);
+    const ordo_form_counts c = ordo_forms_count(head_dim, v_head_dim, (int64_t)shared);
     if (c.l2[ORDO_FORM_APART].scores == 0)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64 ": no flash tile fits",

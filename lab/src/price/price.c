@@ -271,9 +271,7 @@ static void tile_of(const ordo_model *model, const ordo_attention_shape *s, int6
     const ordo_problem p = { .head_dim = s->head_dim, .v_head_dim = s->head_dim };
     const ordo_family_row *found = ordo_family_row_of(family, &p);
     const ordo_family_row *row = found ? found : &family->rows[family->row_count - 1];
-    const ordo_tiling *tiling = !s->backward                ? &row->forward
-                                : s->keep == ORDO_KEEP_NONE ? &row->backward
-                                                            : &row->dropped;
+    const ordo_tiling *tiling = s->backward ? &row->backward : &row->forward;
     *bq = tiling->tile.q;
     *bk = tiling->tile.k;
 }

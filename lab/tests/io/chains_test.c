@@ -143,9 +143,9 @@ TEST(count_is_the_walk)
         const double scores = (double)z.batch * z.heads * z.rows * (double)z.rows;
         const int64_t both = z.dim + z.v_dim;
         const int64_t once = 2 * z.v_dim + 2 * both + z.dim; /* o, dout; k, v, dk, dv; dq */
-        const ordo_form_counts c = ordo_forms_count(z.dim, z.v_dim, false, ORDO_SM90_SHARED);
+        const ordo_form_counts c = ordo_forms_count(z.dim, z.v_dim, ORDO_SM90_SHARED);
         const ordo_traffic t = c.l2[ORDO_FORM_PHASE];
-        CHECK(ordo_form_chained(z.dim, z.v_dim, false));
+        CHECK(ordo_form_chained(z.dim, z.v_dim));
         CHECK_NEAR((double)t.bytes / (double)t.scores,
                    (double)walk_pass(&z) / scores - 2.0 * (double)once / z.rows, 1e-9);
         CHECK_INT(c.hbm[ORDO_FORM_PHASE], 4);

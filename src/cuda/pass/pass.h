@@ -109,8 +109,8 @@ typedef struct ordo_cuda_pass {
     int32_t kernels;    /* the set that runs the pass: ordo_kernel_set */
 } ordo_cuda_pass;
 
-/* Columns that kernels of flash and apart are compiled for: head sizes up to a bucket run in its
- * instances, whose other columns are zeros. */
+/* Columns that kernels of flash are compiled for: head sizes up to a bucket run in its instances,
+ * whose other columns are zeros. */
 ORDO_HD int32_t ordo_pass_bucket(const ordo_cuda_pass *pass)
 {
     const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;

@@ -182,18 +182,17 @@ template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
 /* By form and class of head sizes; how many blocks a tile takes. */
 static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *blocks)
 {
+    enum { ROWS = ORDO_SM90_BACKWARD_Q(576) };
     const bool plain = ordo_backward_plain(pass);
     const int32_t bucket = ordo_pass_bucket(pass);
     *blocks = 1;
     if (pass->form == ORDO_FORM_FLASH)
         return bucket == 64 ? begin_of<64>(plain, clear, pass->f16)
                             : begin_of<128>(plain, clear, pass->f16);
-    *blocks = pass->form == ORDO_FORM_APART ? (int)begin_shape<256, 64>::BLOCKS
-              : bucket <= 256               ? (int)begin_shape<256, 128>::BLOCKS
-                                            : (int)begin_shape<576, 128>::BLOCKS;
-    return pass->form == ORDO_FORM_APART ? begin_general<256, 64>(pass->f16)
-           : bucket <= 256               ? begin_general<256, 128>(pass->f16)
-                                         : begin_general<576, 128>(pass->f16);
+    *blocks =
+        bucket <= 256 ? (int)begin_shape<256, ROWS>::BLOCKS : (int)begin_shape<576, ROWS>::BLOCKS;
+    return bucket <= 256 ? begin_general<256, ROWS>(pass->f16)
+                         : begin_general<576, ROWS>(pass->f16);
 }
 
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)

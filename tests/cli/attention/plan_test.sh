@@ -135,12 +135,13 @@ counted() { # what the I/O model adds to the form
     prints "backward form  chain"
     counted "; flash has no kernels for this head size"
     status 0 plan ${wide/512/256} --dropout 0.1
-    prints "backward 64x64"
-    prints "backward form  apart"
-    status 0 plan ${wide/512/256} --dropout 0.1 --tile-backward 128x256 # in separate kernels
-    prints "by phases: 36 bytes per score from L2, flash tiles would move 26 but have no kernels"
-    status 0 plan --read "$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)" # without a machine
-    prints "backward form  apart"
+    prints "backward 128x256"
+    prints "backward form  chain"
+    line=$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)
+    status 0 plan --read "$line" # without a machine
+    prints "backward form  chain"
+    line=$(sed 's/bq=128 bk=256/bq=64 bk=64/; s/b128x256/b64x64/' <<<"$line") # of 0.1.0
+    refuses 2 "backward_tile 64x64: backend cuda expects 128x256" plan --read "$line"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"
     prints "limit=104857600 key="

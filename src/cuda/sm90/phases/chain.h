@@ -10,10 +10,10 @@
  *
  * P crosses in 16 bits, from each thread to the one at the same place in the other warpgroup; with
  * dropout its sign marks a dropped element. Keep bits come with the queries of a step, or are made
- * by the warps of the producer warpgroup that do not load. The warpgroups issue in turns, as in
- * sm90/wide/keys.h. Every sum has the order and the roundings that sm90/phases/scores.h and
- * sm90/phases/product.h give it, so the bits are theirs, but P is never stored, dS is read once
- * instead of twice, and dV has no columns but its own. */
+ * by the warps of the producer warpgroup that do not load. The warpgroups issue in turns: the
+ * arithmetic of one lies under the products of the other. Every sum has the order and the roundings
+ * that sm90/phases/scores.h and sm90/phases/product.h give it, so the bits are theirs, but P is
+ * never stored, dS is read once instead of twice, and dV has no columns but its own. */
 #ifndef CUDA_SM90_PHASES_CHAIN_H
 #define CUDA_SM90_PHASES_CHAIN_H
 

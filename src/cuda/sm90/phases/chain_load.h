@@ -5,11 +5,10 @@
 #define CUDA_SM90_PHASES_CHAIN_LOAD_H
 
 #include "cuda/sm90/phases/pipe.h"
-#include "cuda/sm90/tile64.h"
+#include "cuda/sm90/phases/tile64.h"
 #include "cuda/tile/keep_inside.h"
 
 enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
-static_assert((int)PHASE_CHAIN_KEYS == (int)WIDE_TILE, "a consumer warpgroup has 64 rows");
 static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
 
 /* With two stages (SWAPPED) Q and dO of a step have barriers of their own, and change places from

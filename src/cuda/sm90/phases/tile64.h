@@ -1,8 +1,7 @@
-/* sm90/tile64.h: tiles of 64 rows, one consumer warpgroup's, of heads above 128 columns: loads,
- * products, and a thread's part of a 64 x 64 tile of scores. Shared by sm90/wide and sm90/phases.
- */
-#ifndef CUDA_SM90_TILE64_H
-#define CUDA_SM90_TILE64_H
+/* sm90/phases/tile64.h: tiles of 64 rows, one consumer warpgroup's, of heads above 128 columns:
+ * loads, products, a thread's part of a 64 x 64 tile of scores, and its keep bits. */
+#ifndef CUDA_SM90_PHASES_TILE64_H
+#define CUDA_SM90_PHASES_TILE64_H
 
 #include <cuda.h>
 #include <math.h>
@@ -16,17 +15,16 @@
 #include "cuda/tile/put_rows.h"
 #include "cuda/tile/score.h"
 #include "cuda/tile/swizzle.h"
-#include "plan/family_sm90.h"
+#include "plan/phase.h"
 
 enum {
-    WIDE_TILE = ORDO_SM90_BACKWARD_Q(256), /* queries, keys */
+    WIDE_TILE = ORDO_CHAIN_KEYS, /* queries, keys */
     WIDE_PANEL_BYTES = WIDE_TILE * ORDO_LINE_BYTES,
     WIDE_THREADS = 384,
     WIDE_SCORES = WIDE_TILE / 2, /* a thread's of a 64 x 64 tile */
     WIDE_PACKED = WIDE_SCORES / 2
 };
 
-static_assert((int)WIDE_TILE == ORDO_SM90_BACKWARD_K(256), "tiles are square");
 static_assert((int)WIDE_TILE == 64, "a consumer warpgroup has 64 rows");
 
 /* Whether setmaxnreg can succeed: more than the 168 registers per thread of the launch, and it
@@ -52,12 +50,6 @@ __host__ __device__ constexpr int wide_bytes(int columns)
     return wide_panels(columns) * WIDE_PANEL_BYTES;
 }
 
-/* The first panel of a half of the columns; of half 2 the end. An odd panel is in the second. */
-__host__ __device__ constexpr int wide_half(int columns, int half)
-{
-    return half == 2 ? wide_panels(columns) : half * (wide_panels(columns) / 2);
-}
-
 /* ---- loads ---- */
 
 template <int COLUMNS>
@@ -68,29 +60,6 @@ ORDO_DEVICE void wide_load(uint32_t to, const CUtensorMap *map, uint32_t bar, in
     for (int p = 0; p < wide_panels(COLUMNS); p++)
         tma_load(to + p * WIDE_PANEL_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head, sequence,
                  policy);
-}
-
-/* The same for one half of the columns, with one barrier per panel: a product that reads panel
- * after panel can start with the first, and releases the first half before it has read the second.
- * `expect`: also announce the bytes to the barriers. */
-template <int COLUMNS, int HALF>
-ORDO_DEVICE void wide_load_half(uint32_t to, const CUtensorMap *map, uint32_t bars, int row,
-                                int head, int sequence, uint64_t policy, bool expect)
-{
-#pragma unroll
-    for (int p = wide_half(COLUMNS, HALF); p < wide_half(COLUMNS, HALF + 1); p++) {
-        if (expect)
-            mbar_expect(bars + 8 * p, WIDE_PANEL_BYTES);
-        tma_load(to + p * WIDE_PANEL_BYTES, map, bars + 8 * p, p * ORDO_PANEL_COLUMNS, row, head,
-                 sequence, policy);
-    }
-}
-
-template <int COLUMNS> ORDO_DEVICE void wide_wait_panels(uint32_t bars, uint32_t parity)
-{
-#pragma unroll
-    for (int p = 0; p < wide_panels(COLUMNS); p++)
-        mbar_wait(bars + 8 * p, parity);
 }
 
 /* ---- products: tiles of 64 rows ---- */
@@ -106,23 +75,6 @@ ORDO_DEVICE void wide_scores(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b)
                             wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
 }
 
-/* Half of it, waiting for each panel of B; includes the fences. */
-template <bool F16, int COLUMNS, int HALF>
-ORDO_DEVICE void wide_scores_arriving(float (&d)[WIDE_SCORES], uint32_t a, uint32_t b,
-                                      uint32_t bars, uint32_t parity)
-{
-    const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
-#pragma unroll
-    for (int k = 4 * wide_half(COLUMNS, HALF); k < 4 * wide_half(COLUMNS, HALF + 1); k++) {
-        if (k % 4 == 0) {
-            mbar_wait(bars + 8 * (k / 4), parity);
-            wgmma_fence();
-        }
-        wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, WIDE_TILE, k),
-                            wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
-    }
-}
-
 /* d += A B, A 64 x 64 in registers, B 64 x 2 N in shared memory. */
 template <bool F16, int N>
 ORDO_DEVICE void wide_add(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
@@ -131,18 +83,6 @@ ORDO_DEVICE void wide_add(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint3
 #pragma unroll
     for (int k = 0; k < WIDE_TILE / 16; k++)
         wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
-}
-
-/* The same for half of the columns. */
-template <bool F16, int HALF, int N>
-ORDO_DEVICE void wide_add_half(float (&d)[N], const uint32_t (&a)[WIDE_PACKED], uint32_t b)
-{
-    enum { FIRST = wide_half(2 * N, HALF), PANELS = wide_half(2 * N, HALF + 1) - FIRST };
-    float(&half)[32 * PANELS] = *(float(*)[32 * PANELS])(d + 32 * FIRST);
-    const uint32_t b_low = ordo_descriptor_low(b + FIRST * WIDE_PANEL_BYTES, WIDE_PANEL_BYTES);
-#pragma unroll
-    for (int k = 0; k < WIDE_TILE / 16; k++)
-        wgmma_rs<F16, 1>(half, a + 4 * k, wgmma_by_rows(b_low, k), 1);
 }
 
 /* Zeroes the rows of a loaded tile beyond its sequence, before any product reads them. `valid`:
@@ -170,15 +110,6 @@ ORDO_DEVICE void wide_stats(float (&to)[16], uint32_t from, int x)
     for (int k = 0; k < 4; k++)
         load_shared4(from + x % 4 * 16 + 64 * k, to[4 * k], to[4 * k + 1], to[4 * k + 2],
                      to[4 * k + 3]);
-}
-
-/* Masks the columns of row r outside from[r] .. to[r]. */
-ORDO_DEVICE void wide_mask(float (&s)[WIDE_SCORES], const int (&from)[2], const int (&to)[2])
-{
-#pragma unroll
-    for (int i = 0; i < WIDE_SCORES; i++)
-        if (wide_column(i) < from[i / 2 % 2] || wide_column(i) > to[i / 2 % 2])
-            s[i] = -INFINITY;
 }
 
 /* ---- keep words of 64 queries x 128 keys, of which such a tile of 64 keys uses half ---- */
