@@ -26,7 +26,7 @@ done
 verify --dim 64 --seq 1 --batch 300 --heads 220 # more than 65535 tiles
 
 # The problems of the registry and drawn ones, with the bits that are known.
-status 0 scan --device all --seconds 20
+status 0 scan --device all --seconds 10
 prints "equal      device 0: every bit of "
 cat "$out"
 
