@@ -26,8 +26,7 @@ from .._inputs import Lists, Rules, check
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
-from ._gather import Gather
-from ._job import WHAT, Document, Job
+from ._job import WHAT, Document, Gather, Job
 from ._relay import Relay
 from ._shards import Layout, check_layout, rows_of
 
