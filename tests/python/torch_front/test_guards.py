@@ -365,13 +365,6 @@ def test_a_cache_that_is_full_is_refused_in_a_graph():
 # ---- masks ----
 
 
-def test_a_mask_cannot_be_written_to():
-    mask = ordo.BlockMask.from_documents((torch.arange(130) // 50).numpy())
-    for name in ("start", "key", "first", "last"):
-        with pytest.raises(ValueError, match="read-only"):
-            getattr(mask, name)[...] = 0
-
-
 def test_masks_of_as_many_blocks_have_lists_of_their_own():
     """One plan serves them."""
     inputs = tensors(130)
