@@ -234,9 +234,10 @@ def attention_forward(
         arguments = arguments._replace(
             cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv
         )
-    if some is None and look is not None:
-        attention_mask.last = _repeated(look, pattern, q, k, v, arguments)
-        return eager(query, key, value, attention_mask.last.call)[0], None
+    if some is None and look is not None and attention_mask is not None:
+        last = _repeated(look, pattern, q, k, v, arguments)
+        attention_mask.last = last
+        return eager(query, key, value, last.call)[0], None
     o, _ = call(q, k, v, arguments)
     if ends is None:
         return o, None

@@ -101,10 +101,11 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
             raise Error("unsupported", f"block_mask in torch.compile: {expected}")
         mask = block_mask(given, None if packed else sequences, heads)
     if mask.q_len != q_len or mask.kv_len != kv_len:
-        name, found, expected = (
-            ("q_len", mask.q_len, q_len) if mask.q_len != q_len else ("kv_len", mask.kv_len, kv_len)
+        rows = mask.q_len != q_len
+        name, found, wanted = (
+            ("q_len", mask.q_len, q_len) if rows else ("kv_len", mask.kv_len, kv_len)
         )
-        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
+        raise Error("shape", f"block_mask.{name} {found}: expected {wanted}")
     made = blocks_on(mask, device)
     masks, each = made.start.shape[:2]
     if masks not in (1, sequences) or each not in (1, heads):

@@ -128,7 +128,7 @@ def held(bits: Tensor) -> None:
 # Function.apply() itself, without a look for functorch: plain() has made sure of that.
 _apply = super(torch.autograd.Function, Node).apply
 _checked_apply = Node.apply
-Node._backward_cls.apply = Node.backward  # type: ignore[attr-defined]  # without a look for vjp()
+Node._backward_cls.apply = Node.backward  # without a look for vjp()
 
 
 # ---- the operators with gradients ----

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from .._library import Error
 from . import _front as f
+from ._dropout import rng_of
 from ._inputs import DTYPES, NO_LISTS, Lists, Rules, empty
 from ._mask import signed_probabilities
 from ._parts import Saved, backward, forward
-from ._call import rng_of
 
 NAME = "ORDO"
 

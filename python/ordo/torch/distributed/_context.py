@@ -11,18 +11,9 @@ from torch import Tensor
 from ..._library import Error
 from ..._problem import Shard
 from ..._words import Keying
-from .._call import (
-    Arguments,
-    _refuse,
-    as_int32,
-    check_each,
-    check_ends,
-    check_packed,
-    numbers,
-    prepare,
-    rng_of,
-)
-from .._inputs import Lists, Rules, check
+from .._call import Arguments, _refuse, as_int32, check_packed, numbers, prepare
+from .._dropout import rng_of
+from .._inputs import Lists, Rules, check, check_each, check_ends
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
@@ -132,8 +123,9 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     if packed:
         q, k, v = q[None], k[None], v[None]
     # As a dense call on this rank's rows: which of them a sequence has is known of the whole alone.
+    without: dict[str, Any] = dict.fromkeys(_LISTS)
     alone = a._replace(
-        **dict.fromkeys(_LISTS), max_q=None, max_kv=None, seed=0, rng_state=None, generator=None,
+        **without, max_q=None, max_kv=None, seed=0, rng_state=None, generator=None,
         slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
     )  # fmt: skip
     q, k, v, own, rules = prepare(q, k, v, alone)
@@ -145,7 +137,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     a = a._replace(**lists)
     slopes = None if a.slopes is None else a.slopes.to(q.device, torch.float32).contiguous()
     with torch.no_grad():
-        some = (x[0] for x in (q, k, v)) if packed else (q, k, v)
+        some = (q[0], k[0], v[0]) if packed else (q, k, v)
         check(*some, Lists(slopes=slopes, **lists))
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     facts = {

@@ -86,7 +86,7 @@ def cut_rows(
 ) -> Saved:
     made = (None if y is None else cut(y, axis, document, first, last, around)
             for y, axis in zip(x, ROW_AXES))  # fmt: skip
-    return Saved(*made)  # type: ignore[arg-type]
+    return Saved(*made)
 
 
 def places(document: Document, chunk: Chunk) -> tuple[Document, int, int]:

@@ -140,10 +140,10 @@ def timetable(chains: Sequence[Chain], kv_heads: int) -> list[list[Item]]:
     table: dict[int, list[Item]] = defaultdict(list)
     load: Counter[tuple[int, int]] = Counter()  # by rank and time
     for alone in (False, True):
-        free: dict[int, int] = defaultdict(lambda: begin)  # when a rank may begin a chain
         begin = len(table)
+        free: dict[int, int] = defaultdict(lambda: begin)  # when a rank may begin a chain
         for c, chain in enumerate(chains):
-            if (len({x.rank for x in (*chain.stages, *chain.keys)}) == 1) != alone:
+            if (len({*(x.rank for x in chain.stages), *(x.rank for x in chain.keys)}) == 1) != alone:
                 continue
             ranks = [stage.rank for stage in chain.stages]
             for h in range(kv_heads):
