@@ -114,7 +114,7 @@ static void backward_part(StableIValue *stack, uint64_t arguments, uint64_t resu
 
 static bool run_keep_bits(request *r, tensor **made)
 {
-    kept_plan *of = plan_of(r);
+    cached_plan *of = plan_of(r);
     if (!of)
         return false;
     const bool hidden = r->flags & HIDDEN;

@@ -1,7 +1,7 @@
 /* plans.h: the plans of calls, made when they are first needed and found by what a call looks like:
  * its flags, numbers, shapes, type and device. Strides are no part of a plan.
  *
- * At most MAX_PLANS are kept; the one that was made first goes. A plan that a call holds is
+ * At most MAX_PLANS are cached; the one that was made first goes. A plan that a call holds is
  * destroyed when the call gives it back. */
 #ifndef ORDO_TORCH_PLANS_H
 #define ORDO_TORCH_PLANS_H
@@ -49,7 +49,7 @@ typedef struct segmented {
     size_t workspace[2];
 } segmented;
 
-typedef struct kept_plan {
+typedef struct cached_plan {
     call_key key;
     ordo_plan *plan;
     ordo_problem problem;
@@ -57,17 +57,17 @@ typedef struct kept_plan {
     bool empty;          /* nothing to compute: no sequence, row or key */
     uint64_t bits_bytes; /* of keep bits that are to be made before a pass; 0: it makes its own */
     bool bits_needed;    /* the pass cannot make them */
-    bool keeps;          /* the backward pass is to read the bits of the forward pass */
+    bool reuses;         /* the backward pass is to read the bits of the forward pass */
     bool pipelined; /* bits are to be made in segments of rows, even if those of all rows fit */
     int shares;
     segmented segments[SHARES];
     int references; /* calls that run, and one of the table */
-    struct kept_plan *next;
+    struct cached_plan *next;
     uint64_t number; /* in the order in which they were made */
-} kept_plan;
+} cached_plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kept_plan *buckets[BUCKETS];
+static cached_plan *buckets[BUCKETS];
 static int plan_count;
 static uint64_t plans_made;
 static ordo_machine *machines[MAX_DEVICES + 1]; /* the last: of CPU tensors */
@@ -79,7 +79,7 @@ static bool library_refused(ordo_status status)
     return say("%s", library.ordo_last_error());
 }
 
-static kept_plan **bucket_of(const call_key *key)
+static cached_plan **bucket_of(const call_key *key)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
     memcpy(words, key, sizeof words);
@@ -186,7 +186,7 @@ static bool target_of(const call_key *key, ordo_backend *backend, const ordo_mac
     return !status || library_refused(status);
 }
 
-static bool create(const kept_plan *of, uint64_t keep_bits_memory, ordo_plan **plan,
+static bool create(const cached_plan *of, uint64_t keep_bits_memory, ordo_plan **plan,
                    ordo_plan_info *info)
 {
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
@@ -217,11 +217,11 @@ static bool size_bits(const ordo_problem *p, uint64_t *bytes)
 }
 
 /* Where the keep bits of the calls of a plan are made; changes no bit. auto: as the plan
- * recommends. fused: inside each pass. sequential: before the forward pass, and kept for the
+ * recommends. fused: inside each pass. sequential: before the forward pass, and reused by the
  * backward pass as far as set_keep_bits_memory() allows, else made again. overlapped: the same, and
  * prepare_dropout() makes them on another stream. pipelined: by each pass in segments of rows, with
  * the bits of two segments in memory: a quarter of those of all rows, or less. */
-static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
+static bool choose_bits(cached_plan *of, const ordo_plan_info *info)
 {
     static const char *const modes[] = { "auto", "fused", "sequential", "overlapped", "pipelined" };
     enum { AUTO, FUSED, PIPELINED = 4, MODES };
@@ -238,7 +238,7 @@ static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
     const bool fused =
         mode == FUSED || (mode == AUTO && info->dropout_mode == ORDO_DROPOUT_MODE_FUSED);
     of->pipelined = mode == PIPELINED;
-    of->keeps = mode == AUTO ? info->keep_bits_reused : mode != FUSED && mode != PIPELINED;
+    of->reuses = mode == AUTO ? info->keep_bits_reused : mode != FUSED && mode != PIPELINED;
     const ordo_problem *p = &of->problem;
     if (drops && of->key.device_type == cuda_type) {
         ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;
@@ -252,7 +252,7 @@ static bool choose_bits(kept_plan *of, const ordo_plan_info *info)
     return size_bits(p, &of->bits_bytes);
 }
 
-static void destroy(kept_plan *of)
+static void destroy(cached_plan *of)
 {
     for (int i = 0; i < of->shares; i++)
         library.ordo_plan_destroy(of->segments[i].plan);
@@ -261,9 +261,9 @@ static void destroy(kept_plan *of)
 }
 
 /* NULL if the library refuses the problem. */
-static kept_plan *make_plan(const call_key *key)
+static cached_plan *make_plan(const call_key *key)
 {
-    kept_plan *made = calloc(1, sizeof *made);
+    cached_plan *made = calloc(1, sizeof *made);
     if (!made) {
         no_memory(sizeof *made, &(view) { .device_type = cpu_type });
         return NULL;
@@ -283,9 +283,9 @@ static kept_plan *make_plan(const call_key *key)
     return NULL;
 }
 
-/* ---- keeping ---- */
+/* ---- the cache ---- */
 
-static void give_back(kept_plan *of)
+static void give_back(cached_plan *of)
 {
     pthread_mutex_lock(&lock);
     const bool last = --of->references == 0;
@@ -295,27 +295,27 @@ static void give_back(kept_plan *of)
 }
 
 /* Take a plan out of the table, under the lock; the caller gives it back. */
-static kept_plan *take_out(kept_plan **place)
+static cached_plan *take_out(cached_plan **place)
 {
-    kept_plan *found = *place;
+    cached_plan *found = *place;
     *place = found->next;
     plan_count--;
     return found;
 }
 
-static kept_plan *oldest(void)
+static cached_plan *oldest(void)
 {
-    kept_plan **found = NULL;
+    cached_plan **found = NULL;
     for (int i = 0; i < BUCKETS; i++)
-        for (kept_plan **at = &buckets[i]; *at; at = &(*at)->next)
+        for (cached_plan **at = &buckets[i]; *at; at = &(*at)->next)
             if (!found || (*at)->number < (*found)->number)
                 found = at;
     return found ? take_out(found) : NULL;
 }
 
-static kept_plan *look_up(kept_plan *const *bucket, const call_key *key)
+static cached_plan *look_up(cached_plan *const *bucket, const call_key *key)
 {
-    kept_plan *found = *bucket;
+    cached_plan *found = *bucket;
     while (found && memcmp(&found->key, key, sizeof *key) != 0)
         found = found->next;
     if (found)
@@ -324,16 +324,16 @@ static kept_plan *look_up(kept_plan *const *bucket, const call_key *key)
 }
 
 /* The plan of a call, which gives it back; NULL if the library refuses the call. */
-static kept_plan *plan_of(const request *r)
+static cached_plan *plan_of(const request *r)
 {
     const call_key key = key_of(r);
-    kept_plan **bucket = bucket_of(&key), *old = NULL;
+    cached_plan **bucket = bucket_of(&key), *old = NULL;
     pthread_mutex_lock(&lock);
-    kept_plan *found = look_up(bucket, &key);
+    cached_plan *found = look_up(bucket, &key);
     pthread_mutex_unlock(&lock);
     if (found)
         return found;
-    kept_plan *made = make_plan(&key); /* two threads may make one plan: the first is kept */
+    cached_plan *made = make_plan(&key); /* two threads may make one plan: the first stays */
     if (!made)
         return NULL;
     pthread_mutex_lock(&lock);
@@ -362,7 +362,7 @@ static void forget(void)
     for (int i = 0; i < BUCKETS; i++) {
         pthread_mutex_lock(&lock);
         while (buckets[i]) {
-            kept_plan *old = take_out(&buckets[i]);
+            cached_plan *old = take_out(&buckets[i]);
             pthread_mutex_unlock(&lock);
             give_back(old);
             pthread_mutex_lock(&lock);
@@ -380,7 +380,7 @@ static void forget(void)
 /* The plan in segments whose bits take at most `room` bytes, a power of two of which is a part of
  * those of all rows, so that few plans serve a room that varies. NULL if there is none: of packed
  * or padded sequences, or if there is no room for the bits of two tiles. */
-static const segmented *segments_of(kept_plan *of, uint64_t room)
+static const segmented *segments_of(cached_plan *of, uint64_t room)
 {
     uint64_t share = of->bits_bytes;
     while (share > room)

@@ -52,7 +52,7 @@ static void count(int64_t *what)
 
 /* ---- workspace ---- */
 
-/* Workspaces of CPU passes: one per pass in flight, kept for the next pass, growing as needed. */
+/* Workspaces of CPU passes: one per pass in flight, reused by the next pass, growing as needed. */
 typedef struct block {
     struct block *next;
     size_t bytes; /* behind the first ALIGN, where this is */
@@ -92,8 +92,8 @@ static void give_block(block *used)
 
 /* ---- keep bits ---- */
 
-static bool make_bits(const kept_plan *of, const request *r, bool hidden, void *bits, size_t bytes,
-                      void *stream)
+static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *bits,
+                      size_t bytes, void *stream)
 {
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
     const bool cuda = of->key.device_type == cuda_type;
@@ -127,7 +127,7 @@ static bool stream_of(const view *q, void **stream)
 }
 
 /* A tensor with the bits of a call; NULL and no error if there is no memory for it. */
-static bool bits_tensor(const kept_plan *of, const request *r, bool hidden, int64_t bytes,
+static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, int64_t bytes,
                         tensor **made)
 {
     const view *q = &r->x[0];
@@ -148,7 +148,7 @@ static bool bits_tensor(const kept_plan *of, const request *r, bool hidden, int6
 
 typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
 
-static bool run_cpu(kept_plan *of, const request *r, int pass, ordo_call *call, bool whole,
+static bool run_cpu(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
                     const segmented *parts)
 {
     pass_function *const run =
@@ -156,7 +156,7 @@ static bool run_cpu(kept_plan *of, const request *r, int pass, ordo_call *call, 
     uint32_t threads = 0;
     torch.torch_get_num_threads(&threads);
     call->threads = (int)threads;
-    if (parts) { /* whose workspace is not kept for the next pass */
+    if (parts) { /* whose workspace is not reused by the next pass */
         block *work = new_block(parts->workspace[pass]);
         if (work) {
             call->workspace = (char *)work + ALIGN, call->workspace_bytes = parts->workspace[pass];
@@ -194,7 +194,7 @@ static size_t rounded(size_t bytes)
 
 /* The caching allocator reuses memory in the order of the stream, so that it may be released as
  * soon as the pass is launched; inside a graph the memory is the graph's own. */
-static bool run_cuda(kept_plan *of, const request *r, int pass, ordo_call *call, bool whole,
+static bool run_cuda(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
                      const segmented *parts)
 {
     pass_function *const run =
@@ -254,7 +254,7 @@ static ordo_block_mask block_mask_of(const request *r, const ordo_problem *p)
 }
 
 /* Run a pass (0 forward, 1 backward) whose tensors are set: its lists, bits, workspace. */
-static bool launch(kept_plan *of, const request *r, int pass, ordo_call *call)
+static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
 {
     const view *list = r->list;
     call->cu_q = list[CU_Q].data, call->cu_kv = list[CU_KV].data;
@@ -363,7 +363,7 @@ enum { O, LSE, KEPT, DRAWN, FORWARD_RESULTS };
  * drawn, or NULL. */
 static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
 {
-    kept_plan *of = plan_of(r);
+    cached_plan *of = plan_of(r);
     if (!of)
         return false;
     const view *q = &r->x[0];
@@ -381,12 +381,12 @@ static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
             r->list[RNG].data = done ? data_of(made[DRAWN]) : NULL;
         }
         /* Room for the bits of one call is left: bits that are made again. */
-        const bool keeps =
-            r->flags & KEEP && of->keeps && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
-        if (done && keeps && r->list[BITS].data) { /* an empty tensor: those that were given */
+        const bool reuse =
+            r->flags & KEEP && of->reuses && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
+        if (done && reuse && r->list[BITS].data) { /* an empty tensor: those that were given */
             const shape none = contiguous(1, (const int64_t[4]) { 0 });
             done = allocate(&none, u8_type, q, &made[KEPT]);
-        } else if (done && keeps) {
+        } else if (done && reuse) {
             done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
             call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
         }
@@ -453,7 +453,7 @@ static bool check_query(const request *r)
     return say_device(dout.device_type, dout.device);
 }
 
-static bool check_bits(const request *r, const kept_plan *of)
+static bool check_bits(const request *r, const cached_plan *of)
 {
     const view *x = &r->list[BITS];
     const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
@@ -488,7 +488,7 @@ static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS
     ordo_call call = ORDO_CALL_INIT;
     if (!check_saved(r, &o, &lse, &dout, &dlse) || (carried && !check_sums(r, carried, &call)))
         return false;
-    kept_plan *of = plan_of(r);
+    cached_plan *of = plan_of(r);
     if (!of)
         return false;
     const view *q = &r->x[0];

@@ -28,12 +28,12 @@ def once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
     """compute(mask), computed again only when the mask has been written to."""
     if torch.compiler.is_compiling() or mask.is_inference():
         return compute(mask)
-    kept = _known.setdefault(mask, {})
+    cached = _known.setdefault(mask, {})
     at = kind, torch.is_inference_mode_enabled()  # what is made there cannot be saved for backward
-    version, made = kept.get(at, (None, None))
+    version, made = cached.get(at, (None, None))
     if version != mask._version:
         made = compute(mask)
-        kept[at] = (mask._version, made)
+        cached[at] = (mask._version, made)
     return made
 
 
@@ -151,13 +151,14 @@ def gathered(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments
     keys = _valid(mask, mask.shape[1])
     if _placed(arguments):
         _check_places(rows, mask, arguments)
-        kept = _valid(mask, rows)
-        made, longest, ends = _take(q, kept.rows), kept.longest, kept.ends
+        valid = _valid(mask, rows)
+        made, longest, ends = _take(q, valid.rows), valid.longest, valid.ends
     else:
-        kept, made, longest = None, q.flatten(0, 1), rows
+        valid, made, longest = None, q.flatten(0, 1), rows
         ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
     ends_of = Ends(ends, keys.ends, longest, keys.longest)
-    return made, _take(k, keys.rows), _take(v, keys.rows), ends_of, None if kept is None else kept.rows
+    own = None if valid is None else valid.rows
+    return made, _take(k, keys.rows), _take(v, keys.rows), ends_of, own
 
 
 def _take(x: Tensor, rows: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from ..torch import _parts
 from ..torch._attention import run_inputs
 from ..torch._call import Arguments, prepare
 from ..torch._dropout import rng_of
-from ..torch._mask import signed_probabilities
+from ..torch._kept import signed_probabilities
 
 
 def forward(

@@ -42,7 +42,7 @@ _CUDA = backend_limits("cuda")
 # compare equal.
 _SIDES = {int, bool, type(None)}  # of a window
 _REALS = {int, float, bool, type(None)}
-KEPT = 4096
+CACHED = 4096
 _known: dict[Any, Any] = {}  # by arguments without lists, head sizes, and whether on CUDA
 
 
@@ -130,7 +130,7 @@ def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
     if not (cuda and fill_width(dim, v_dim)):
         plain_rules = _rules(numbers(Arguments(*rules)), dim, 0, 0)
         known = call_of(NO_LISTS, plain_rules)
-    if len(_known) >= KEPT:
+    if len(_known) >= CACHED:
         _known.clear()
     _known[rules, dim, v_dim, cuda] = known
     return known

@@ -22,7 +22,7 @@ from .._library import Error
 from ._attention import run_inputs
 from ._call import Arguments, known_call
 from ._inputs import empty
-from ._mask import signed_probabilities
+from ._kept import signed_probabilities
 from ._node import eager
 
 Seed = int | Sequence[int] | None

@@ -26,7 +26,7 @@ from .._library import Error
 from . import _front as f
 from ._dropout import rng_of
 from ._inputs import DTYPES, NO_LISTS, Lists, Rules, empty
-from ._mask import signed_probabilities
+from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
 
 NAME = "ORDO"

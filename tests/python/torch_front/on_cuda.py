@@ -36,7 +36,7 @@ from math64 import same
 from ordo.run._reproducible import needs_cublas_variable
 from ordo.torch import _attention, _front, _node
 from ordo.torch._call import Arguments
-from ordo.torch._mask import keep_mask, signed_probabilities
+from ordo.torch._kept import kept_elements, signed_probabilities
 from situations import captured, on_another_stream
 from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 from torch.nn.attention.flex_attention import create_block_mask
@@ -359,7 +359,7 @@ def debug_mask():
         *_, seen = _attention.run_inputs(*inputs, Arguments(**rules, **more))
         signed, (q, k, v, given, others) = signed_probabilities(*seen), seen
         given = type(given)(*[None if x is None else x.cpu() for x in given])
-        keep = keep_mask(q.cpu(), k.cpu(), v.cpu(), given, others)
+        keep = kept_elements(q.cpu(), k.cpu(), v.cpu(), given, others)
         own = [y - x for x, y in zip(ends, ends[1:])] if more else [700]
         for b, size in enumerate(own):
             part = torch.signbit(signed).cpu()[b, :, :size, :size]

@@ -53,11 +53,11 @@ def test_flash_attention_2s_mask_by_name():
     k = torch.zeros(2, 128, 3, 8)
     from ordo.torch._attention import run_inputs
     from ordo.torch._call import Arguments
-    from ordo.torch._mask import keep_mask
+    from ordo.torch._kept import kept_elements
 
     seed = (0x0123456789ABCDEF, 0x100001000)
     *_, inputs = run_inputs(q, k, k, Arguments(dropout_p=0.1, seed=seed, keying="fa2"))
-    assert int(keep_mask(*inputs)[1, 2].sum()) == 7363
+    assert int(kept_elements(*inputs)[1, 2].sum()) == 7363
 
 
 def test_unpad_and_pad():

@@ -13,21 +13,21 @@ from ._inputs import Lists, Rules, call_of, check, lists_of, rules_of, sequences
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
 f.library.define(
-    f"keep_mask(Tensor q, Tensor k, Tensor v, {f.CALL}) -> Tensor",
+    f"kept_elements(Tensor q, Tensor k, Tensor v, {f.CALL}) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
 
-def keep_mask(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
+def kept_elements(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
     """(batch, head, row, column), True = kept; shorter sequences of a packed batch end in False.
 
     Made on the device of q, from the bits that the library makes there.
     """
-    made: Tensor = torch.ops.ordo.keep_mask(q, k, v, *call_of(lists, rules))
+    made: Tensor = torch.ops.ordo.kept_elements(q, k, v, *call_of(lists, rules))
     return made
 
 
-def _keep_mask(
+def _kept_elements(
     q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
     dropout_p: float = 0.0, sizes: Any = (),
 ) -> Tensor:  # fmt: skip
@@ -40,11 +40,11 @@ def _keep_mask(
     return kept.contiguous()
 
 
-f.library.impl("keep_mask", _keep_mask, "CompositeExplicitAutograd")
+f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("ordo::keep_mask", lib=f.library)
-def _keep_mask_fake(
+@torch.library.register_fake("ordo::kept_elements", lib=f.library)
+def _kept_elements_fake(
     q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
     dropout_p: float = 0.0, sizes: Any = (),
 ) -> Tensor:  # fmt: skip
@@ -132,7 +132,7 @@ def signed_probabilities(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: R
     if q.numel() == 0 or k.numel() == 0:
         shape = sequences(q, lists), q.shape[-2], rows, columns
         return torch.nn.functional.pad(q.new_zeros(shape), fill)
-    keep = keep_mask(q, k, v, lists, rules)
+    keep = kept_elements(q, k, v, lists, rules)
     inside, distance = (x[:, None] for x in _places(q, k, lists, rules))
     p = _exponentials(q, k, lists, rules, inside, distance)
     signed = torch.where(inside, torch.where(keep, p, -p), 0.0).to(q.dtype)

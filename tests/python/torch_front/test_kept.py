@@ -1,4 +1,4 @@
-"""The keep mask and the debug mask (S_dmask) as tensors."""
+"""Kept elements and the debug mask (S_dmask) as tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ordo.compat import flash_attn
 from ordo.torch._attention import run_inputs
 from ordo.torch._call import Arguments
 from ordo.torch._inputs import call_of
-from ordo.torch._mask import keep_mask, signed_probabilities
+from ordo.torch._kept import kept_elements, signed_probabilities
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
@@ -20,7 +20,7 @@ def drawn(*shape, seed=0, dtype=torch.float32):
 
 
 def exported(problem, seed, **lists):
-    """The mask that ordo.dropout.export() writes, (batch, head, row, column)."""
+    """The kept elements that ordo.dropout.export() writes, (batch, head, row, column)."""
     made = torch.zeros(problem.batch, problem.heads, problem.q_len, problem.kv_len, dtype=bool)
     for b in range(problem.batch):
         for h in range(problem.heads):
@@ -63,7 +63,7 @@ def test_sign_and_magnitude(rules, rows, columns):
         batch=2, heads=4, kv_heads=2, q_len=rows, kv_len=columns, head_dim=16, dropout=0.3
     )
     keep = exported(problem, (5, 6))
-    assert torch.equal(keep_mask(*inputs), keep)
+    assert torch.equal(kept_elements(*inputs), keep)
     assert torch.equal(torch.signbit(signed[:, :, :rows, :columns]), ~keep)
     expected = exponentials(q, k, **rules)
     assert (signed[:, :, :rows, :columns].abs() - expected).abs().max() < 2e-6
@@ -169,7 +169,7 @@ def test_operator(packed):
     else:
         q, k = q[None], k[None]
     *_, (q, k, v, given, rules) = run_inputs(q, k, k, Arguments(dropout_p=0.3, seed=1, **lists))
-    done = torch.library.opcheck(torch.ops.ordo.keep_mask.default, (q, k, v, *call_of(given, rules)))
+    done = torch.library.opcheck(torch.ops.ordo.kept_elements.default, (q, k, v, *call_of(given, rules)))
     assert set(done.values()) == {"SUCCESS"}
 
 
