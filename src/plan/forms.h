@@ -39,8 +39,8 @@ typedef struct ordo_form_counts {
 } ordo_form_counts;
 
 /* Count the bytes per score of the backward pass: 2-byte operands in shared memory, 4-byte sums in
- * registers. Head sizes are at least 8; `shared` is the bytes of shared memory of a block. Keep bits
- * of dropout are not counted. */
+ * registers. Head sizes are at least 8; `shared` is the bytes of shared memory of a block. Keep
+ * bits of dropout are not counted. */
 ORDO_FOR_LAB ordo_form_counts ordo_forms_count(int64_t head_dim, int64_t v_head_dim,
                                                int64_t shared);
 
