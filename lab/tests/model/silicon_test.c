@@ -338,7 +338,7 @@ TEST(masks_cut_the_tiles_of_the_kernels)
         { 64, 192, 128, false, ORDO_KEEP_NONE },  { 128, 128, 128, false, ORDO_KEEP_NONE },
         { 256, 128, 64, false, ORDO_KEEP_GIVEN }, { 512, 128, 256, false, ORDO_KEEP_GIVEN },
         { 128, 64, 128, true, ORDO_KEEP_NONE },   { 256, 128, 256, true, ORDO_KEEP_NONE },
-        { 256, 64, 64, true, ORDO_KEEP_GIVEN },   { 512, 128, 256, true, ORDO_KEEP_GIVEN }
+        { 256, 128, 256, true, ORDO_KEEP_GIVEN }, { 512, 128, 256, true, ORDO_KEEP_GIVEN }
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ordo_model *model = h200(true);
