@@ -206,8 +206,8 @@ static void note_phases(ordo_plan *plan)
 {
     const ordo_problem *p = &plan->problem;
     const bool chained = plan->backward_form == ORDO_FORM_CHAIN;
-    const ordo_form_counts counts = ordo_forms_count(p->head_dim, p->v_head_dim,
-                                                     ordo_family_find(plan->family)->shared_bytes);
+    const ordo_form_counts counts =
+        ordo_forms_count(p->head_dim, p->v_head_dim, ordo_family_find(plan->family)->shared_bytes);
     const ordo_traffic flash = counts.l2[ORDO_FORM_FLASH], phase = counts.l2[ORDO_FORM_PHASE];
     const bool fewest = ordo_form_fewest(&counts) == ORDO_FORM_PHASE;
     uint64_t tiles = 0;

@@ -16,8 +16,9 @@
  * of ALiBi is rounded twice before its fma: e |bias|. dP and delta = <dout, o> - dlse are off by e
  * (D/16 + 4) of the sum of their terms' magnitudes; the slope of the soft cap by 4 r / softcap. A
  * sum of n terms is off by e (n/16 + 8) of their magnitudes, and the result is rounded once: u.
- * In chains and by phases dS is computed from P, times the slope of the soft cap, after its rounding: u of each
- * term once more, and in f16 never closer than 2^-25 |dP - delta|, however small the slope.
+ * In chains and by phases dS is computed from P, times the slope of the soft cap, after its
+ * rounding: u of each term once more, and in f16 never closer than 2^-25 |dP - delta|, however
+ * small the slope.
  *
  * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
  * adds its products with delta over the rows.

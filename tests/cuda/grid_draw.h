@@ -281,9 +281,11 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s%s%s;",
-                   grid_by_phases(p) ? " phases" : grid_rounds_p(p) ? " chains" : "", p->alibi ? " alibi" : "",
-                   c->sinks ? " sinks" : "", c->dlse ? " dlse" : "", c->ids_given ? " ids" : "",
-                   c->head_gap || c->row_gap ? " strided" : "",
+                   grid_by_phases(p)  ? " phases"
+                   : grid_rounds_p(p) ? " chains"
+                                      : "",
+                   p->alibi ? " alibi" : "", c->sinks ? " sinks" : "", c->dlse ? " dlse" : "",
+                   c->ids_given ? " ids" : "", c->head_gap || c->row_gap ? " strided" : "",
                    c->nan_padding && grid_ragged(c) ? " nan-padding" : "");
     for (int64_t b = 0; b < p->batch; b++)
         at += snprintf(more + at, sizeof more - (size_t)at, " %dx%d", (int)c->q_lens[b],

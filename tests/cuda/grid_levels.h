@@ -261,8 +261,7 @@ static inline void check_form(trial *t)
         return;
     const char *key = strstr(line, " key=");
     (void)snprintf(phases, sizeof phases, "%.*s form=phase%s", (int)(key - line), line, key);
-    if (fine(t, "form", ordo_plan_parse(&plan, phases)) &&
-        run(t, "form", &t->whole, &t->c, plan))
+    if (fine(t, "form", ordo_plan_parse(&plan, phases)) && run(t, "form", &t->whole, &t->c, plan))
         (void)kept_again(t, "form", "by phases");
     ordo_plan_destroy(plan);
 }

@@ -317,38 +317,24 @@ static void run_all(session *s)
 
 int main(int argc, char **argv)
 {
-    session s = {
-        .limits = { .seed = 1, .longest = 700, .work = 200 },
-        .count = 2000,
-        .repeats = 20,
-        .hang = 30,
-        .only = -1,
-        .threads = sysconf(_SC_NPROCESSORS_ONLN),
-        .backend = ORDO_BACKEND_CUDA,
-        .cuda = true,
-        .features = { { "bf16" },
-                      { "dense" },
-                      { "packed" },
-                      { "padded" },
-                      { "causal" },
-                      { "window" },
-                      { "softcap" },
-                      { "alibi" },
-                      { "scale" },
-                      { "given" },
-                      { "inside" },
-                      { "fa2" },
-                      { "sinks" },
-                      { "dlse" },
-                      { "blocks" },
-                      { "chains" },
-                      { "phases" },
-                      { "strided" },
-                      { "nan-padding" },
-                      { "rows from" } },
-        .lock = PTHREAD_MUTEX_INITIALIZER,
-        .device = PTHREAD_MUTEX_INITIALIZER,
-    };
+    session
+        s = {
+            .limits = { .seed = 1, .longest = 700, .work = 200 },
+            .count = 2000,
+            .repeats = 20,
+            .hang = 30,
+            .only = -1,
+            .threads = sysconf(_SC_NPROCESSORS_ONLN),
+            .backend = ORDO_BACKEND_CUDA,
+            .cuda = true,
+            .features = { { "bf16" },   { "dense" },   { "packed" },      { "padded" },
+                          { "causal" }, { "window" },  { "softcap" },     { "alibi" },
+                          { "scale" },  { "given" },   { "inside" },      { "fa2" },
+                          { "sinks" },  { "dlse" },    { "blocks" },      { "chains" },
+                          { "phases" }, { "strided" }, { "nan-padding" }, { "rows from" } },
+            .lock = PTHREAD_MUTEX_INITIALIZER,
+            .device = PTHREAD_MUTEX_INITIALIZER,
+        };
     const char *why = "";
     parse(&s, argc, argv);
     s.fake = s.cuda && getenv("FAKE_ATTENTION") != NULL;

@@ -31,8 +31,7 @@ TEST(known_counts)
         { 576, 576, 32, 64, 144, 216, 108, 73.5 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        const ordo_form_counts c =
-            ordo_forms_count(known[i].d, known[i].v, ORDO_SM90_SHARED);
+        const ordo_form_counts c = ordo_forms_count(known[i].d, known[i].v, ORDO_SM90_SHARED);
         CHECK_INT(c.flash_keys, known[i].keys);
         CHECK_INT(c.apart_rows, known[i].rows);
         CHECK_NEAR(per_score(c.l2[ORDO_FORM_FLASH]), known[i].flash, 1e-12);
