@@ -144,7 +144,7 @@ static const model_kernel forward_blocks = {
     },
 };
 
-/* ---- src/cuda/sm90/backward/kernel.h, roles.h, general.h: head size 128, given keep bits, block mask ---- */
+/* ---- src/cuda/sm90/backward/kernel.h, roles.h, varlen.h: head size 128, given keep bits, block mask ---- */
 
 enum {
     B_KV_FULL, B_KV_EMPTY, B_Q_FULL, B_Q_EMPTY, B_DO_FULL, B_DO_EMPTY, B_DQ_FULL, B_DQ_EMPTY, B_STEP_FULL,

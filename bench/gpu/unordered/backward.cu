@@ -27,7 +27,7 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass, char *why
 
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    if (pass->f16 || pass->keep_scale > 0.0f || !ordo_backward_plain(pass) ||
+    if (pass->f16 || pass->keep_scale > 0.0f || !ordo_backward_dense(pass) ||
         !ordo_backward_usual_order(pass)) {
         snprintf(why, why_size, "a pass that is not plain: the kernel without turns runs no other");
         return ORDO_ERR_UNSUPPORTED;

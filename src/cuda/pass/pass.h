@@ -92,7 +92,7 @@ typedef struct ordo_cuda_pass {
         col0; /* the shard: global head, row and column of the first */
 
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile) in dense batches of
-     * plain passes, else (head, tile of all sequences): batch.tiles a head. */
+     * dense passes, else (head, tile of all sequences): batch.tiles a head. */
     int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
     int32_t *turns;  /* one counter per query tile */
     float *dq_sum;   /* one f32 tile per query tile, in the order of the registers (fragment.h) */

@@ -13,7 +13,7 @@ enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 typedef struct sink_args {
     ordo_cuda_batch batch;
     int32_t heads, tile_rows;
-    int32_t plain_tiles; /* of one sequence and head, where tiles are numbered so; else 0 */
+    int32_t dense_tiles; /* of one sequence and head, where tiles are numbered so; else 0 */
     float keep_scale;    /* delta was divided by it */
     const float *sink, *lse, *delta;
     float *dsink, *parts;
@@ -23,7 +23,7 @@ typedef struct sink_args {
 ORDO_DEVICE int64_t delta_place(const sink_args &args, const ordo_cuda_sequence &s, int32_t b,
                                 int32_t head, int32_t row)
 {
-    const int64_t first = args.plain_tiles ? ((int64_t)b * args.heads + head) * args.plain_tiles
+    const int64_t first = args.dense_tiles ? ((int64_t)b * args.heads + head) * args.dense_tiles
                                            : (int64_t)head * args.batch.tiles + s.query_tile;
     return (first + row / args.tile_rows) * args.tile_rows + ordo_stat_place(row % args.tile_rows);
 }
@@ -82,7 +82,7 @@ ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_siz
     args.batch = pass->batch;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.tile_rows = pass->run.band.bq;
-    args.plain_tiles = ordo_backward_plain(pass) ? ordo_band_query_tiles(&pass->run.band) : 0;
+    args.dense_tiles = ordo_backward_dense(pass) ? ordo_band_query_tiles(&pass->run.band) : 0;
     args.keep_scale = pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
     args.sink = pass->sink;
     args.lse = pass->lse;

@@ -37,7 +37,7 @@ template <int D, int ROWS> struct begin_shape {
 /* Up to 32 threads per row of a padded tile and four rows per thread, all loaded before any is
  * used. A row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0.
  */
-template <int D, int ROWS, bool CLEAR, bool GENERAL, bool F16>
+template <int D, int ROWS, bool CLEAR, bool VARLEN, bool F16>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ ordo_row_args args)
 {
@@ -52,8 +52,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         args.ticket[0] = args.ticket[ORDO_NOT_FINITE] = 0;
     const int chunk = threadIdx.x % Z::EACH;
     const int32_t tile = blockIdx.x / Z::BLOCKS;
-    const tile_place at = place_of<ROWS, GENERAL>(args, tile / args.q_tiles, tile % args.q_tiles);
-    if (GENERAL && at.q_len == 0)
+    const tile_place at = place_of<ROWS, VARLEN>(args, tile / args.q_tiles, tile % args.q_tiles);
+    if (VARLEN && at.q_len == 0)
         return;
     const int32_t in_tile =
         blockIdx.x % Z::BLOCKS * (Z::ROUND * ROW_ROUNDS) + threadIdx.x / Z::EACH;
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             const int skip = c * Z::EACH; /* chunks before this one */
             o[n][c] = dout[n][c] = make_uint4(0, 0, 0, 0);
             if (row0 + n * Z::ROUND < at.q_len &&
-                (!GENERAL || (skip + chunk) * 8 < args.v_head_dim)) {
+                (!VARLEN || (skip + chunk) * 8 < args.v_head_dim)) {
                 const int64_t step = n * Z::ROUND * 2;
                 o[n][c] = *(const uint4 *)((const char *)args.a.data + first + skip * 16 +
                                            step * args.a.row);
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             lse2 = lse == -INFINITY ? INFINITY : lse * (float)ORDO_LOG2_E;
             if (args.dlse)
                 sum -= args.dlse[at.lse + row];
-            if ((GENERAL || args.dlse) && lse == -INFINITY)
+            if ((VARLEN || args.dlse) && lse == -INFINITY)
                 sum = 0.0f;
         }
         const int64_t to = place - row % 16 + ordo_stat_place(row % 16);
@@ -117,7 +117,7 @@ bool ordo_backward_usual_order(const ordo_cuda_pass *pass)
     return pass->run.order == ORDO_ORDER_ASCENDING || pass->run.order == ORDO_ORDER_DESCENDING;
 }
 
-bool ordo_backward_plain(const ordo_cuda_pass *pass)
+bool ordo_backward_dense(const ordo_cuda_pass *pass)
 {
     const int32_t bucket = ordo_pass_bucket(pass);
     const bool carries = pass->carry.in || pass->carry.out;
@@ -134,15 +134,15 @@ bool ordo_backward_plain(const ordo_cuda_pass *pass)
 
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
 {
-    const bool plain = ordo_backward_plain(pass);
+    const bool dense = ordo_backward_dense(pass);
     ordo_row_args args;
     args.run = pass->run;
-    args.run.sequences = plain ? pass->run.sequences : 1;
+    args.run.sequences = dense ? pass->run.sequences : 1;
     args.band = pass->run.band;
     args.batch = pass->batch;
     args.blocks = pass->blocks;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
-    args.q_tiles = plain ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
+    args.q_tiles = dense ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
     args.head_dim = pass->head_dim;
     args.v_head_dim = pass->v_head_dim;
     args.tiles = (int64_t)args.q_tiles * args.heads * args.run.sequences;
@@ -161,18 +161,18 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     return args;
 }
 
-/* The instance for general passes. */
-template <int D, int ROWS> static const void *begin_general(bool f16)
+/* The instance for varlen passes. */
+template <int D, int ROWS> static const void *begin_varlen(bool f16)
 {
     return f16 ? (const void *)begin_kernel<D, ROWS, false, true, true>
                : (const void *)begin_kernel<D, ROWS, false, true, false>;
 }
 
-template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
+template <int D> static const void *begin_of(bool dense, bool clear, bool f16)
 {
     enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
-    if (!plain)
-        return begin_general<D, ROWS>(f16);
+    if (!dense)
+        return begin_varlen<D, ROWS>(f16);
     if (clear) /* bf16: for measurements */
         return (const void *)begin_kernel<D, ROWS, true, false, false>;
     return f16 ? (const void *)begin_kernel<D, ROWS, false, false, true>
@@ -183,16 +183,15 @@ template <int D> static const void *begin_of(bool plain, bool clear, bool f16)
 static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *blocks)
 {
     enum { ROWS = ORDO_SM90_BACKWARD_Q(576) };
-    const bool plain = ordo_backward_plain(pass);
+    const bool dense = ordo_backward_dense(pass);
     const int32_t bucket = ordo_pass_bucket(pass);
     *blocks = 1;
     if (pass->form == ORDO_FORM_FLASH)
-        return bucket == 64 ? begin_of<64>(plain, clear, pass->f16)
-                            : begin_of<128>(plain, clear, pass->f16);
+        return bucket == 64 ? begin_of<64>(dense, clear, pass->f16)
+                            : begin_of<128>(dense, clear, pass->f16);
     *blocks =
         bucket <= 256 ? (int)begin_shape<256, ROWS>::BLOCKS : (int)begin_shape<576, ROWS>::BLOCKS;
-    return bucket <= 256 ? begin_general<256, ROWS>(pass->f16)
-                         : begin_general<576, ROWS>(pass->f16);
+    return bucket <= 256 ? begin_varlen<256, ROWS>(pass->f16) : begin_varlen<576, ROWS>(pass->f16);
 }
 
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)

@@ -7,28 +7,28 @@
 #include "cuda/tile/ptx.h"
 #include "ordo/status.h"
 
-/* Whether the plain instances of the kernels run a pass: dense, head sizes that are a bucket's,
+/* Whether the dense instances of the kernels run a pass: dense, head sizes that are a bucket's,
  * no window, no softcap, no ALiBi, no block mask, no keep bits made inside if sums are carried, and
  * all of dq, dk and dv wanted, or the sums of the last two; in another than the usual orders, bf16
- * without dropout or carried sums. They number tiles (sequence, head, tile), the general ones
+ * without dropout or carried sums. They number tiles (sequence, head, tile), the varlen ones
  * (head, tile of all sequences). */
-bool ordo_backward_plain(const ordo_cuda_pass *pass);
+bool ordo_backward_dense(const ordo_cuda_pass *pass);
 
 /* Whether the order of sums is ascending or descending. */
 bool ordo_backward_usual_order(const ordo_cuda_pass *pass);
 
 /* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket, flag and
- * the marks of broken rows become zero. `clear`, for plain passes only, also zeroes dq_sum. */
+ * the marks of broken rows become zero. `clear`, for dense passes only, also zeroes dq_sum. */
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
 
 /* ---- for kernels over rows ---- */
 
 typedef struct ordo_row_args {
-    ordo_run run; /* general: of one sequence */
+    ordo_run run; /* varlen: of one sequence */
     ordo_band band;
     ordo_cuda_batch batch;
     ordo_cuda_block_mask blocks;
-    int32_t heads, q_tiles; /* q_tiles: of one head; general: of all sequences */
+    int32_t heads, q_tiles; /* q_tiles: of one head; varlen: of all sequences */
     int32_t head_dim, v_head_dim;
     int64_t tiles;         /* of all heads */
     float scale;           /* of dQ */
@@ -51,10 +51,10 @@ typedef struct tile_place {
     int64_t lse;   /* of the sequence's first row of this head */
 } tile_place;
 
-template <int ROWS, bool GENERAL>
+template <int ROWS, bool VARLEN>
 ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t i)
 {
-    if constexpr (GENERAL) {
+    if constexpr (VARLEN) {
         tile_place at = { all, 0, 0, 0, 0, 0, 0 };
         if (i >= ordo_batch_before(&args.batch, ORDO_BEFORE_QUERY, args.batch.sequences))
             return at;

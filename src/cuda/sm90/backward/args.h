@@ -8,7 +8,7 @@
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/score.h"
 
-/* Plain passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
+/* Dense passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
 enum { ORDO_SUMS_PIECES = 4 };
 
 typedef struct ordo_backward_args {
@@ -29,7 +29,7 @@ typedef struct ordo_backward_args {
     int64_t kv_rows;
     CUtensorMap dk_sums, dv_sums; /* carried in: tiles of keys, or pieces */
 
-    /* General passes. */
+    /* Varlen passes. */
     ordo_cuda_batch batch;
     ordo_cuda_tensor dk_rows, dv_rows; /* for tiles that are not whole */
     int32_t head_dim, v_head_dim;

@@ -9,25 +9,25 @@
 #include "ordo/status.h"
 
 #define ORDO_BACKWARD_INSTANCES(INSTANCE)                                                          \
-    INSTANCE(plain_bf16, backward_plain_of<false, false>)                                          \
-    INSTANCE(plain_f16, backward_plain_of<true, false>)                                            \
+    INSTANCE(dense_bf16, backward_dense_of<false, false>)                                          \
+    INSTANCE(dense_f16, backward_dense_of<true, false>)                                            \
     /* in every order, bf16 without dropout */                                                     \
     INSTANCE(any_order_bf16, backward_any_order<false>)                                            \
     /* with sums of dK and dV that are carried */                                                  \
-    INSTANCE(carry_bf16, backward_plain_of<false, true>)                                           \
-    INSTANCE(carry_f16, backward_plain_of<true, true>)                                             \
+    INSTANCE(carry_bf16, backward_dense_of<false, true>)                                           \
+    INSTANCE(carry_f16, backward_dense_of<true, true>)                                             \
     /* any pass, after the table of sequences */                                                   \
-    INSTANCE(general_bf16, backward_general<ORDO_DQ_ORDERED, false>)                               \
-    INSTANCE(general_f16, backward_general<ORDO_DQ_ORDERED, true>)                                 \
+    INSTANCE(varlen_bf16, backward_varlen<ORDO_DQ_ORDERED, false>)                                 \
+    INSTANCE(varlen_f16, backward_varlen<ORDO_DQ_ORDERED, true>)                                   \
     /* dk and dv alone */                                                                          \
-    INSTANCE(keys_bf16, backward_general<ORDO_DQ_NONE, false>)                                     \
-    INSTANCE(keys_f16, backward_general<ORDO_DQ_NONE, true>)                                       \
+    INSTANCE(keys_bf16, backward_varlen<ORDO_DQ_NONE, false>)                                      \
+    INSTANCE(keys_f16, backward_varlen<ORDO_DQ_NONE, true>)                                        \
     /* dq alone */                                                                                 \
-    INSTANCE(queries_bf16, backward_general<ORDO_DQ_ALONE, false>)                                 \
-    INSTANCE(queries_f16, backward_general<ORDO_DQ_ALONE, true>)                                   \
+    INSTANCE(queries_bf16, backward_varlen<ORDO_DQ_ALONE, false>)                                  \
+    INSTANCE(queries_f16, backward_varlen<ORDO_DQ_ALONE, true>)                                    \
     /* a block mask, and whatever of the gradients is wanted */                                    \
-    INSTANCE(blocks_bf16, backward_general<ORDO_DQ_ORDERED, false, true>)                          \
-    INSTANCE(blocks_f16, backward_general<ORDO_DQ_ORDERED, true, true>)
+    INSTANCE(block_mask_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true>)                       \
+    INSTANCE(block_mask_f16, backward_varlen<ORDO_DQ_ORDERED, true, true>)
 
 #define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \
     ordo_status ordo_backward_##NAME(const ordo_cuda_pass *pass, char *why, size_t why_size);

@@ -3,10 +3,10 @@
 #ifndef CUDA_SM90_BACKWARD_KEEP_H
 #define CUDA_SM90_BACKWARD_KEEP_H
 
-#include "cuda/sm90/backward/general.h"
+#include "cuda/sm90/backward/varlen.h"
 
-template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct backward_keep {
-    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backward_keep {
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     const int mine, thread; /* of the two consumer warpgroups; in the block */
 
     static __device__ __forceinline__ uint32_t step_at(uint32_t j)
@@ -15,10 +15,10 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
     }
 
     /* Keep bits are applied with the exponentials, which leave time for it. Given ones at head size
-     * 128 are applied after them, which is faster there; and general instances of head size 64
+     * 128 are applied after them, which is faster there; and varlen instances of head size 64
      * that make them have the registers only when dS is computed. */
     enum { AFTER_EXP = D == 128 && SOURCE == ORDO_KEEP_GIVEN };
-    enum { WITH_DS = Z::MADE && GENERAL && D == 64 };
+    enum { WITH_DS = Z::MADE && VARLEN && D == 64 };
     enum { WITH_EXP = Z::DROP && !AFTER_EXP && !WITH_DS };
 
     /* Where this thread's bits are: two of each stored word, sixteen apart. Shifted left by
@@ -75,7 +75,7 @@ template <int D, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS> struct back
                                                            const ordo_backward_args &args)
     {
         int32_t a, b;
-        if constexpr (GENERAL) {
+        if constexpr (VARLEN) {
             load_shared2(at + GENERAL_KEEP + 4, a, b);
             return { (uint32_t)load_shared(at + GENERAL_KEEP), (uint32_t)a, (uint32_t)b };
         }

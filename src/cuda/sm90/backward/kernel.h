@@ -21,19 +21,19 @@
 #include "cuda/tile/units.h"
 
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
- * a branch that is not taken costs plain passes of head size 128 6 %. */
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
-          bool CARRY = GENERAL, bool BLOCKS = false>
+ * a branch that is not taken costs dense passes of head size 128 6 %. */
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
+          bool CARRY = VARLEN, bool BLOCKS = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
-    using M = backward_math<D, SOURCE, GENERAL, F16, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
      * before the last product of dP, which then waits for it after the others' operands. */
-    const bool CUT_AHEAD = CARRY && !GENERAL;
+    const bool CUT_AHEAD = CARRY && !VARLEN;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(384, 1)
         if (!elect_one())
             return;
         if (warp == 0) {
-            if constexpr (GENERAL)
+            if constexpr (VARLEN)
                 general_load<D, SOURCE, BLOCKS>(args);
             else
                 backward_load<D, SOURCE>(args);
         } else if (warp <= Z::DQ_BUFFERS) {
-            backward_store<D, MODE, SOURCE, GENERAL, BLOCKS>(args, warp - 1);
+            backward_store<D, MODE, SOURCE, VARLEN, BLOCKS>(args, warp - 1);
         } else if (warp == 3) {
-            if constexpr (GENERAL)
+            if constexpr (VARLEN)
                 general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
             else
                 backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(384, 1)
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
         int32_t cut = 0; /* of step j */
-        if constexpr (GENERAL)
+        if constexpr (VARLEN)
             m.zero_keys();
         if (m.leads())
             bulk_wait_read(); /* dK of the last chain has left dS */
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(384, 1)
         if (D == 128)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
-        if constexpr (GENERAL)
+        if constexpr (VARLEN)
             m.zero_queries(j);
         wgmma_wait<0>();
         wgmma_pin(sc);
@@ -138,10 +138,10 @@ __global__ void __launch_bounds__(384, 1)
             wgmma_fence();
             m.dp(dp, stage);
             wgmma_commit();
-            if constexpr (GENERAL) {
+            if constexpr (VARLEN) {
                 if (args.ruled)
                     m.score(sc, j, args.rule);
-                m.mask_general(sc, j, args.blocks);
+                m.mask_varlen(sc, j, args.blocks);
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(384, 1)
                 cut = load_shared(Z::CUT + 4 * other);
             if (D == 128)
                 m.stats(lse, 0, other);
-            if (GENERAL && !last)
+            if (VARLEN && !last)
                 m.zero_queries(j + 1);
             wgmma_wait<0>();
             wgmma_pin(sc);

@@ -8,11 +8,11 @@
 #include "cuda/sm90/backward/rows.h"
 #include "cuda/support/launch.h"
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool CARRY = GENERAL,
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool CARRY = VARLEN,
           bool BLOCKS = false>
 static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     ordo_backward_args args = {};
     int blocks = 0;
     CUDA_TRY(ordo_backward_arguments(pass, Z::ROWS, Z::KEYS, &args, &blocks, why, why_size));
@@ -22,14 +22,14 @@ static ordo_status backward_launch(const ordo_cuda_pass *pass, char *why, size_t
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
     const void *const kernel =
-        (const void *)backward_kernel<D, MODE, SOURCE, GENERAL, F16, CARRY, BLOCKS>;
+        (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS>;
     CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
     return ordo_backward_end(pass, !together, why, why_size);
 }
 
-/* Plain passes. Those that carry sums do not make bits: ordo_backward_plain(). */
+/* Dense passes. Those that carry sums do not make bits: ordo_backward_dense(). */
 template <int D, bool F16, bool CARRY>
-static ordo_status backward_plain(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status backward_dense(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     if constexpr (!CARRY)
         if (ordo_pass_keep_source(pass) == ORDO_KEEP_MADE)
@@ -43,13 +43,13 @@ static ordo_status backward_plain(const ordo_cuda_pass *pass, char *why, size_t 
 }
 
 template <bool F16, bool CARRY>
-static ordo_status backward_plain_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status backward_dense_of(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    return ordo_pass_bucket(pass) == 64 ? backward_plain<64, F16, CARRY>(pass, why, why_size)
-                                        : backward_plain<128, F16, CARRY>(pass, why, why_size);
+    return ordo_pass_bucket(pass) == 64 ? backward_dense<64, F16, CARRY>(pass, why, why_size)
+                                        : backward_dense<128, F16, CARRY>(pass, why, why_size);
 }
 
-/* Plain passes without dropout, in every order. */
+/* Dense passes without dropout, in every order. */
 template <bool F16>
 static ordo_status backward_any_order(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
@@ -77,7 +77,7 @@ static ordo_status backward_sources(const ordo_cuda_pass *pass, char *why, size_
 
 /* Buckets 64 and 128. */
 template <int MODE, bool F16, bool BLOCKS = false>
-static ordo_status backward_general(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status backward_varlen(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     return ordo_pass_bucket(pass) == 64
                ? backward_sources<64, MODE, F16, BLOCKS>(pass, why, why_size)

@@ -17,15 +17,15 @@ enum { DQ_DONE = 1, DS_DONE = 2, PINGPONG = 6, OWN = 8 };
 /* Where a chain's dK and dV go. */
 struct chain_place {
     int key, head, sequence; /* key: the first one, in the tensor */
-    int keys;                /* how many, at most 128; plain passes: or more */
+    int keys;                /* how many, at most 128; dense passes: or more */
     bool dead;               /* no query sees them: they have zeros, whatever is computed */
 };
 
-template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool F16 = false,
+template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
           bool BLOCKS = false>
 struct backward_math {
-    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
-    using KEEP = backward_keep<D, SOURCE, GENERAL, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     const int mine, thread; /* of the two consumer warpgroups; in the block */
     const KEEP keep;
@@ -186,7 +186,7 @@ struct backward_math {
                 sc[i] = -INFINITY;
     }
 
-    /* ---- general passes ---- */
+    /* ---- varlen passes ---- */
 
     static __device__ __forceinline__ uint32_t step_at(uint32_t j)
     {
@@ -283,8 +283,8 @@ struct backward_math {
 
     /* Sets what the band of the sequence, its end or a block mask hides to -inf; most tiles are
      * whole. */
-    __device__ __forceinline__ void mask_general(float (&sc)[SCORES], uint32_t j,
-                                                 const ordo_cuda_block_mask &blocks) const
+    __device__ __forceinline__ void mask_varlen(float (&sc)[SCORES], uint32_t j,
+                                                const ordo_cuda_block_mask &blocks) const
     {
         int32_t high, low;
         if (!(special(j) & STEP_CUT))
@@ -306,7 +306,7 @@ struct backward_math {
              seen.y & ones_from(before(first + 8)) & ~ones_from(before(end1)));
     }
 
-    /* Where the chain's sums go. Plain passes compute the zeros of keys that no query sees. */
+    /* Where the chain's sums go. Dense passes compute the zeros of keys that no query sees. */
     __device__ __forceinline__ chain_place place(const ordo_backward_args &args,
                                                  int32_t &words /* all that were read */) const
     {
@@ -317,7 +317,7 @@ struct backward_math {
         at.keys = args.run.band.kv_len - at.key;
         at.dead = false;
         words = at.key | at.head | at.sequence;
-        if constexpr (GENERAL) {
+        if constexpr (VARLEN) {
             const int32_t keys = load_shared(Z::CHAIN + CHAIN_KEYS);
             const int32_t dead = load_shared(Z::CHAIN + CHAIN_DEAD);
             at.keys = keys & 255;
@@ -378,7 +378,7 @@ struct backward_math {
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 dp[i] = gradient(sc[i], dp[i], delta[i / 4 * 2 + i % 2]);
-            if (GENERAL && args.rule.cap > 0.0f)
+            if (VARLEN && args.rule.cap > 0.0f)
 #pragma unroll
                 for (int k = 0; k < Z::ROWS / 16; k++)
                     uncap(dp, sc, k, j, args.rule);
@@ -409,7 +409,7 @@ struct backward_math {
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
-                if (GENERAL && args.rule.cap > 0.0f)
+                if (VARLEN && args.rule.cap > 0.0f)
                     uncap(dp, sc, k, j, args.rule);
 #pragma unroll
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
@@ -434,7 +434,7 @@ struct backward_math {
         const bool leader = leads();
         const uint32_t rows_at = Z::DS + mine * 64 * ORDO_LINE_BYTES;
         const uint32_t line_at = rows_at + ordo_store_offset(Z::KEYS, x / 32 % 4, x % 32, 0);
-        const int rows = GENERAL ? at.keys - mine * 64 : 64; /* that exist */
+        const int rows = VARLEN ? at.keys - mine * 64 : 64; /* that exist */
         if (leader)
             bulk_wait_read(); /* what was stored from there before has been read */
         named_sync(OWN + mine, 128);
@@ -451,7 +451,7 @@ struct backward_math {
         }
         fence_shared_to_async();
         named_sync(OWN + mine, 128);
-        if (GENERAL && rows < 64) /* the rows behind are another sequence's, or zeroed elsewhere */
+        if (VARLEN && rows < 64) /* the rows behind are another sequence's, or zeroed elsewhere */
             put_rows(rows_at, rows, tensor, head_dim, at);
         else if (leader) {
 #pragma unroll

@@ -13,18 +13,18 @@
 /* How an instance of the kernel adds dQ partials. DELAYED and UNORDERED are compiled into tests and
  * benchmarks only. */
 typedef enum ordo_dq_mode {
-    ORDO_DQ_ORDERED,   /* plain instances: ascending or descending */
+    ORDO_DQ_ORDERED,   /* dense instances: ascending or descending */
     ORDO_DQ_DELAYED,   /* random delays before every turn: for tests */
     ORDO_DQ_UNORDERED, /* no turns: adds in any order, the baseline of measurements */
     ORDO_DQ_NONE,      /* dK and dV alone: four products instead of five */
     ORDO_DQ_ALONE,     /* ordered, without dK and dV: three products */
-    ORDO_DQ_ANY_ORDER  /* plain instances: every order, for studies of orders */
+    ORDO_DQ_ANY_ORDER  /* dense instances: every order, for studies of orders */
 } ordo_dq_mode;
 
-/* SOURCE: of keep bits; the consumer warps make those that are not given. GENERAL: any pass
- * (sm90/backward/general.h), else dense ones of bf16 whose head size is D, under no other rules.
- * BLOCKS: general, with a block mask. */
-template <int D, ordo_keep_source SOURCE, bool GENERAL = false, bool BLOCKS = false>
+/* SOURCE: of keep bits; the consumer warps make those that are not given. VARLEN: any pass
+ * (sm90/backward/varlen.h), else dense ones of bf16 whose head size is D, under no other rules.
+ * BLOCKS: varlen, with a block mask. */
+template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool BLOCKS = false>
 struct backward_shape {
     enum {
         DROP = SOURCE != ORDO_KEEP_NONE,
@@ -47,10 +47,10 @@ struct backward_shape {
         /* Steps that are planned before they are loaded. Store warps have read the records of all
          * steps up to six before the one that was loaded last, so that six are enough. */
         AHEAD = BLOCKS && SOURCE == (D == 64 ? ORDO_KEEP_NONE : ORDO_KEEP_GIVEN) ? 6 : 8,
-        STEPS = 2 * AHEAD,                         /* steps on record */
-        STEP_OWN = (GENERAL && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step, */
-        STEP_BYTES = STEP_OWN + (BLOCKS ? 8 : 0),  /* and with a block mask two words more */
-        RING_BYTES = GENERAL ? 8 * 4 : 0,          /* of a chain's record */
+        STEPS = 2 * AHEAD,                        /* steps on record */
+        STEP_OWN = (VARLEN && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step, */
+        STEP_BYTES = STEP_OWN + (BLOCKS ? 8 : 0), /* and with a block mask two words more */
+        RING_BYTES = VARLEN ? 8 * 4 : 0,          /* of a chain's record */
         /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,
@@ -62,10 +62,10 @@ struct backward_shape {
         DELTA = LSE + 2 * STAT_BYTES,
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
         STEP = KEEP + KEEP_BUFFERS * KEEP_BYTES,
-        RING = STEP + STEP_BYTES * STEPS, /* general: chains that begin, by their first step */
+        RING = STEP + STEP_BYTES * STEPS, /* varlen: chains that begin, by their first step */
         CUT = RING + RING_BYTES * AHEAD,  /* else: how the mask cuts a stage's tile */
-        CHAIN = CUT + (GENERAL ? 0 : 8),  /* steps of the chain, first key, key head, sequence */
-        KV_FULL = CHAIN + (GENERAL ? 48 : 16), /* barriers, 8 bytes each */
+        CHAIN = CUT + (VARLEN ? 0 : 8),   /* steps of the chain, first key, key head, sequence */
+        KV_FULL = CHAIN + (VARLEN ? 48 : 16), /* barriers, 8 bytes each */
         KV_EMPTY = KV_FULL + 8,
         Q_FULL = KV_EMPTY + 8,
         Q_EMPTY = Q_FULL + 16,
@@ -111,7 +111,7 @@ ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 }
 
 /* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
- * steps ahead of the consumer warps, and the memory has that long. General passes: whole tiles. */
+ * steps ahead of the consumer warps, and the memory has that long. Varlen passes: whole tiles. */
 ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int32_t head,
                                int32_t sequence)
 {
@@ -121,7 +121,7 @@ ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int3
     }
 }
 
-/* Plain passes: a piece with each of the chain's first steps that are planned, dV before dK, and
+/* Dense passes: a piece with each of the chain's first steps that are planned, dV before dK, and
  * what is left with its last. All 128 KiB (D = 128) at once would keep the copy engine from Q, dO
  * and dQ for longer than a step. The last piece comes three steps before it is loaded. */
 ORDO_DEVICE void prefetch_piece(const ordo_backward_args &args, int32_t step, int32_t steps,
@@ -156,7 +156,7 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
         step++;
     }
 
-    /* The run with what a plain pass has as constants. Tile sizes: the walk's divisions become
+    /* The run with what a dense pass has as constants. Tile sizes: the walk's divisions become
      * shifts. Two orders, but where any is asked for: a quarter of the code, which shares the
      * instruction cache with what the consumer warps run once per chain. */
     __device__ __forceinline__ ordo_run run(void) const
@@ -320,10 +320,10 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 
 /* ---- stores: one thread per buffer ---- */
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool GENERAL, bool BLOCKS>
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D, SOURCE, GENERAL, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;

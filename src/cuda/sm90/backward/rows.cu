@@ -19,7 +19,7 @@ static __device__ __forceinline__ int32_t head_ended(const ordo_run &run, int32_
 
 /* 128 threads per half tile of 64 x 64. A tile that no key adds to was never stored: its dq is
  * zero. */
-template <int D, bool EARLY, bool GENERAL, bool F16>
+template <int D, bool EARLY, bool VARLEN, bool F16>
 static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__ ordo_row_args args)
 {
     enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
@@ -28,9 +28,9 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     const int32_t all = head_ended(args.run, blockIdx.x / 2 / args.q_tiles);
     const int32_t i = blockIdx.x / 2 % args.q_tiles;
     const int64_t tile = (int64_t)all * args.q_tiles + i;
-    if (GENERAL && EARLY) /* acquire: the table was written by another kernel */
+    if (VARLEN && EARLY) /* acquire: the table was written by another kernel */
         (void)load_acquire(args.turns);
-    const tile_place at = place_of<ROWS, GENERAL>(args, all, i);
+    const tile_place at = place_of<ROWS, VARLEN>(args, all, i);
     const bool seen = at.keys > 0;
     if (EARLY) {
         ordo_watch watch;
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
                         out[e] = got;
             }
             const int row = row0 + 8 * r, column = column0 + 32 * g + 8 * quad;
-            if (row < at.q_len && (!GENERAL || column < args.head_dim))
+            if (row < at.q_len && (!VARLEN || column < args.head_dim))
                 *(uint4 *)((char *)args.a.data + 2 * (element(args.a, at, row) + column)) =
                     make_uint4(out[0], out[1], out[2], out[3]);
         }
@@ -87,11 +87,11 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
 
 /* ---- launch ---- */
 
-template <int D> static const void *end_of(bool plain, bool early, bool f16)
+template <int D> static const void *end_of(bool dense, bool early, bool f16)
 {
-    if (plain && !early) /* bf16: for measurements */
+    if (dense && !early) /* bf16: for measurements */
         return (const void *)end_kernel<D, false, false, false>;
-    if (plain)
+    if (dense)
         return f16 ? (const void *)end_kernel<D, true, false, true>
                    : (const void *)end_kernel<D, true, false, false>;
     if (f16)
@@ -105,11 +105,11 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
 {
     ordo_row_args args = ordo_row_args_of(pass);
     args.a = pass->dq;
-    const bool plain = ordo_backward_plain(pass);
+    const bool dense = ordo_backward_dense(pass);
     const ordo_cuda_grid grid = { (unsigned)(2 * args.tiles), 128, 0,
                                   early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
-    const void *kernel = ordo_pass_bucket(pass) == 64 ? end_of<64>(plain, early, pass->f16)
-                                                      : end_of<128>(plain, early, pass->f16);
+    const void *kernel = ordo_pass_bucket(pass) == 64 ? end_of<64>(dense, early, pass->f16)
+                                                      : end_of<128>(dense, early, pass->f16);
     if (args.tiles > 0 && pass->dq.data)
         CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
     CUDA_TRY(ordo_backward_unseen(pass, why, why_size));
@@ -140,11 +140,11 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
                                     size_t why_size)
 {
     const ordo_run *run = &pass->run;
-    const bool plain = ordo_backward_plain(pass), packed = pass->layout == ORDO_PACKED;
+    const bool dense = ordo_backward_dense(pass), packed = pass->layout == ORDO_PACKED;
     const int64_t sequences = packed ? 1 : run->sequences;
     /* A tensor map needs at least one row; nothing is copied from it. */
-    const int64_t q_rows = plain ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;
-    const int64_t kv_rows = plain ? run->band.kv_len : pass->kv_rows > 0 ? pass->kv_rows : 1;
+    const int64_t q_rows = dense ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;
+    const int64_t kv_rows = dense ? run->band.kv_len : pass->kv_rows > 0 ? pass->kv_rows : 1;
     const ordo_cuda_lengths q = { q_rows, run->kv_heads * run->group_heads, sequences,
                                   pass->head_dim };
     const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
@@ -159,7 +159,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
         CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64, why, why_size));
     }
     if (pass->carry.in) {
-        const int piece = plain ? keys / ORDO_SUMS_PIECES : keys;
+        const int piece = dense ? keys / ORDO_SUMS_PIECES : keys;
         CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece, why, why_size));
         CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece, why, why_size));
     }

@@ -21,7 +21,7 @@ typedef struct ordo_forward_args {
     float *lse;
     int32_t *ticket;
     ordo_cuda_batch batch;
-    /* Read by the general kernel only. */
+    /* Read by the varlen kernel only. */
     ordo_cuda_tensor rows; /* o, for tiles that are stored row by row */
     int32_t chunks;        /* of 8 columns, in one row of it */
     ordo_score_rule rule;
@@ -34,13 +34,13 @@ typedef struct ordo_forward_args {
     /* Read by the kernel for block masks only. */
     ordo_cuda_block_mask blocks;
     int32_t backward_rows; /* of the query tiles that the table of sequences counts */
-    /* Read by the plain kernel if ORDO_KEEP_MADE. */
+    /* Read by the dense kernel if ORDO_KEEP_MADE. */
     ordo_keep_select select;
 } ordo_forward_args;
 
 /* What happens to scores before the softmax. */
 typedef enum ordo_forward_rule {
-    ORDO_RULE_ANY,      /* `ruled` and `rule` say it at run time: the general kernel */
+    ORDO_RULE_ANY,      /* `ruled` and `rule` say it at run time: the varlen kernel */
     ORDO_RULE_NONE,     /* nothing */
     ORDO_RULE_CAP,      /* softcap alone */
     ORDO_RULE_DISTANCE, /* ALiBi alone, with a scale of which rule.h leaves scores as they are */

@@ -41,15 +41,15 @@ struct forward_weights {
     bool sees_nothing[2];
 };
 
-/* Adds the sums of the four threads of each row, and in the general kernel the head's sink; stores
+/* Adds the sums of the four threads of each row, and in the varlen kernel the head's sink; stores
  * lse, which needs nothing else. Rows that f16 cannot hold become NaN, so that they are repaired.
  */
-template <bool DROP, bool GENERAL, bool F16>
+template <bool DROP, bool VARLEN, bool F16>
 ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const row_state &state,
                                          const forward_end &end)
 {
     forward_weights rows;
-    const float sink = GENERAL && args.sink ? args.sink[end.head] : -INFINITY;
+    const float sink = VARLEN && args.sink ? args.sink[end.head] : -INFINITY;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float sum = state.sum[r];
@@ -59,7 +59,7 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
         rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
         if (F16 && ordo_softmax_far(state.max[r], args.scale_log2))
             sum = NAN;
-        const bool sunk = GENERAL && sink != -INFINITY; /* NaN is a sink */
+        const bool sunk = VARLEN && sink != -INFINITY; /* NaN is a sink */
         row_with_sink row = { sum, 1.0f, 0.0f };
         if (sunk)
             row = with_sink(state.max[r], sum, args.scale_log2, sink);
@@ -74,12 +74,12 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
 }
 
 /* Divides O by the row sums, rounds and stores it. */
-template <int D, int DV, bool GENERAL, bool F16, bool BLOCKS = false>
+template <int D, int DV, bool VARLEN, bool F16, bool BLOCKS = false>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
                                   float (&o)[DV / 2], const forward_weights &rows,
                                   const forward_end &end, int mine)
 {
-    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
+    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t o_at = Z::O + end.o_buffer * Z::Q_BYTES + mine * 64 * ORDO_LINE_BYTES;
@@ -112,10 +112,10 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
         store_matrix4(ordo_store_slice(line_at, Z::ROWS, c), pairs[0], pairs[1], pairs[2],
                       pairs[3]);
     }
-    if (taint && (!GENERAL || end.row < end.q_len))
+    if (taint && (!VARLEN || end.row < end.q_len))
         args.ticket[ORDO_NOT_FINITE] = 1;
     /* A tensor store of a partial tile would overwrite the next sequence. */
-    if (GENERAL && args.batch.table && end.first + 64 > end.q_len) {
+    if (VARLEN && args.batch.table && end.first + 64 > end.q_len) {
         named_sync(OWN + mine, 128);
         store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), end);
         named_sync(OWN + mine, 128);

@@ -8,8 +8,8 @@
  * the others. Every row is summed in one order: key tiles downwards, columns as the products add
  * them.
  *
- * The plain kernel (GENERAL false) runs dense batches whose head size is D under full or causal
- * masks: there the tiles that the mask cuts come before the whole ones. The general kernel decides
+ * The dense kernel (VARLEN false) runs dense batches whose head size is D under full or causal
+ * masks: there the tiles that the mask cuts come before the whole ones. The varlen kernel decides
  * everything else at run time, except block masks, which have instances of their own (BLOCKS):
  * there a stage of K says which key tile it holds and which warpgroups see it. */
 #ifndef CUDA_SM90_FORWARD_KERNEL_H
@@ -24,11 +24,11 @@ template <bool X> struct constant {
     static const bool value = X;
 };
 
-template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool BLOCKS = false>
-__global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS, 1)
+template <int D, int DV, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool BLOCKS = false>
+__global__ void __launch_bounds__(forward_shape<D, DV, VARLEN, BLOCKS>::THREADS, 1)
     forward_kernel(const __grid_constant__ ordo_forward_args args)
 {
-    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
+    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
     if (threadIdx.x == 0) {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
             if constexpr (BLOCKS)
                 listed_load<D, DV>(args, smem);
             else
-                forward_load<D, DV, GENERAL>(args, smem);
+                forward_load<D, DV, VARLEN>(args, smem);
         }
         return;
     }
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     const ordo_keep maker = SOURCE == ORDO_KEEP_MADE ? keep_now(args.maker) : ordo_keep();
-    const bool by_parts = SOURCE == ORDO_KEEP_MADE && !GENERAL;
+    const bool by_parts = SOURCE == ORDO_KEEP_MADE && !VARLEN;
     ordo_keep_keys keys = {};
     if (by_parts)
         keys = keep_keys_now(maker);
@@ -104,28 +104,28 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
-        const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if general */
+        const forward_record &record = *forward_record_of<Z>(smem, drawn); /* if varlen */
         const forward_slot unit =
-            GENERAL ? forward_slot() : forward_slot_read<Z>(drawn); /* if not */
-        if ((GENERAL ? record.head : unit.row) < 0)
+            VARLEN ? forward_slot() : forward_slot_read<Z>(drawn); /* if not */
+        if ((VARLEN ? record.head : unit.row) < 0)
             break;
         q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
         const int all_head = unit.batch * args.issue.heads + unit.head; /* of all sequences */
-        const int first = (GENERAL ? record.row : unit.row) + mine * 64;
+        const int first = (VARLEN ? record.row : unit.row) + mine * 64;
         const int row = first + warp * 16 + lane / 4;
         const int column = 2 * (lane % 4);
         const ordo_band &band = args.issue.band; /* if not */
-        const int &q_len = GENERAL ? record.q_len : band.q_len;
-        const int &kv_len = GENERAL ? record.kv_len : band.kv_len;
-        const int &high = GENERAL ? record.high : band.high;
+        const int &q_len = VARLEN ? record.q_len : band.q_len;
+        const int &kv_len = VARLEN ? record.kv_len : band.kv_len;
+        const int &high = VARLEN ? record.high : band.high;
         const int whole = min(kv_len, first + high + 1); /* columns all rows see */
         const int limit[2] = { min(kv_len, row + high + 1), min(kv_len, row + 8 + high + 1) };
         /* Rows that do not exist have no bits and are not written: they use the last row's. */
         const int block = min(first + warp * 16, (q_len - 1) / 16 * 16);
         const uint2 *const keep0 =
             args.keep_bits +
-            (GENERAL ? record.keep + (int64_t)(block / 16) * record.keep_across
-                     : ordo_keep_at(all_head, block, 0, q_len, kv_len)) *
+            (VARLEN ? record.keep + (int64_t)(block / 16) * record.keep_across
+                    : ordo_keep_at(all_head, block, 0, q_len, kv_len)) *
                 32 +
             lane;
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         for (int i = 0; i < DV / 2; i++)
             o[i] = 0.0f;
 
-        int tile = GENERAL ? record.last : unit.last;
+        int tile = VARLEN ? record.last : unit.last;
         int32_t listed = 0; /* of the tile at hand: what its stage says */
         const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if BLOCKS */
         auto look = [&] {
@@ -148,17 +148,17 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                            return BLOCKS ? bar_after(bar, listed) : bar;
         };
         int own = min(kv_len, first + 64 + high); /* columns its last row sees */
-        if (GENERAL && first >= q_len)
+        if (VARLEN && first >= q_len)
             own = 0;
         if constexpr (BLOCKS)
             for (look(); tile > record.first && !is(LISTED_SEEN); look())
                 pass_on(empty());
         else
-            for (; tile > (GENERAL ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
+            for (; tile > (VARLEN ? record.first : 0) && tile * Z::COLUMNS >= own; tile--)
                 pass_on(empty());
         /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part */
         int stop = 0, cut_from = 0, cut_to = 0;
-        if constexpr (GENERAL && !BLOCKS) {
+        if constexpr (VARLEN && !BLOCKS) {
             stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
             cut_from = max(0, whole) / Z::COLUMNS;
             cut_to = (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         auto words = [&](int at) {
             return load_once(keep0 + max(at, 0) * Z::COLUMNS / ORDO_KEEP_COLS * 32);
         };
-        if (SOURCE == ORDO_KEEP_GIVEN && !BLOCKS && (!GENERAL || kv_len > 0))
+        if (SOURCE == ORDO_KEEP_GIVEN && !BLOCKS && (!VARLEN || kv_len > 0))
             ahead = words(tile);
         auto given = [&] {
             if constexpr (SOURCE == ORDO_KEEP_GIVEN &&
@@ -188,15 +188,15 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                     keep = words(tile);
             } else if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
                 keep = ahead;
-                if (!GENERAL || kv_len > 0)
+                if (!VARLEN || kv_len > 0)
                     ahead = words(tile - 1);
             }
         };
         const uint32_t keep_head =
-            GENERAL ? 0
-                    : keep_head_of(args.maker,
-                                   args.batch.first.id + (uint32_t)unit.batch * args.batch.step.id,
-                                   unit.head);
+            VARLEN ? 0
+                   : keep_head_of(args.maker,
+                                  args.batch.first.id + (uint32_t)unit.batch * args.batch.step.id,
+                                  unit.head);
         ordo_keep_product lines[2] = {};
         if constexpr (by_parts) {
             keep_keys_own(keys, row);
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
             if constexpr (by_parts) {
                 draw(0);
             } else if constexpr (SOURCE == ORDO_KEEP_MADE) {
-                const uint32_t head = GENERAL ? record.keep_head : keep_head;
+                const uint32_t head = VARLEN ? record.keep_head : keep_head;
                 const int to = ORDO_KEEP_COLS / Z::COLUMNS;
                 if (to == 1 || fresh || tile % to == to - 1) {
                     const uint32_t place = args.maker.block0 + tile / to;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         /* In a ragged batch the last tile of V may reach beyond its sequence. */
         auto zero_v = [&] {
             const int valid = kv_len - tile * Z::COLUMNS;
-            if (GENERAL && args.batch.table && valid < Z::COLUMNS) {
+            if (VARLEN && args.batch.table && valid < Z::COLUMNS) {
                 mbar_wait(Z::V_FULL + 8 * stage, parity);
                 zero_rows(Z::V + stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, valid, threadIdx.x,
                           OWN + mine);
@@ -262,10 +262,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
             if (seen)
                 mask_before(s, args.blocks.first[r] - at, args.blocks.first[r8] - at);
         };
-        /* CUT: a tile that rows see in part; of the general kernel also one with a rule. */
+        /* CUT: a tile that rows see in part; of the varlen kernel also one with a rule. */
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
             const int at = tile * Z::COLUMNS + column;
-            if constexpr (GENERAL && cut.value) {
+            if constexpr (VARLEN && cut.value) {
                 if (args.ruled)
                     apply_rule<-1, true>(s, args.rule, [&](float &slope) {
                         slope = record.slope;
@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                 row_softmax(s, top[0], args.scale_log2, state, 0);
                 row_softmax(s, top[1], args.scale_log2, state, 1);
             } else {
-                softmax_step<cut.value && !GENERAL>(s, limit, at, args.scale_log2, state);
+                softmax_step<cut.value && !VARLEN>(s, limit, at, args.scale_log2, state);
             }
         };
 
@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                 else
                     step(constant<true>());
             }
-        } else if constexpr (GENERAL && apart) { /* cut, whole, and with a window cut again */
+        } else if constexpr (VARLEN && apart) { /* cut, whole, and with a window cut again */
             auto simple = [&] { return !args.ruled && tile < cut_from && tile >= cut_to; };
             tile--;
             while (tile >= stop) {
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                 for (; tile >= stop && simple(); tile--)
                     step(constant<false>());
             }
-        } else if constexpr (GENERAL) {
+        } else if constexpr (VARLEN) {
 #pragma unroll 1
             for (tile--; tile >= stop; tile--)
                 step(constant<true>());
@@ -392,14 +392,14 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         at.first = first;
         at.row = row;
         at.q_len = q_len;
-        at.tensor_row = GENERAL ? record.q_row + first : first;
-        at.head = GENERAL ? record.head : unit.head;
-        at.batch = GENERAL ? record.batch : unit.batch;
-        at.lse = GENERAL ? record.lse : (int64_t)all_head * (int32_t)args.batch.lse_head;
+        at.tensor_row = VARLEN ? record.q_row + first : first;
+        at.head = VARLEN ? record.head : unit.head;
+        at.batch = VARLEN ? record.batch : unit.batch;
+        at.lse = VARLEN ? record.lse : (int64_t)all_head * (int32_t)args.batch.lse_head;
         at.o_buffer = Z::O_IN_Q ? (int)q_stage : 0;
         /* The rows' sums are taken while the last product runs. */
         const forward_weights weights =
-            forward_sums<SOURCE != ORDO_KEEP_NONE, GENERAL, F16>(args, state, at);
+            forward_sums<SOURCE != ORDO_KEEP_NONE, VARLEN, F16>(args, state, at);
         wgmma_wait<0>();
         wgmma_pin(o);
         mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);
@@ -408,10 +408,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
                 look();
                 pass_on(empty());
             }
-        else if constexpr (GENERAL)
+        else if constexpr (VARLEN)
             for (; tile >= record.first; tile--)
                 pass_on(empty());
-        forward_epilogue<D, DV, GENERAL, F16, BLOCKS>(args, smem, o, weights, at, mine);
+        forward_epilogue<D, DV, VARLEN, F16, BLOCKS>(args, smem, o, weights, at, mine);
         if (Z::O_IN_Q) { /* Q's place is free once O has left it */
             if (leader)
                 bulk_wait_read();
@@ -423,11 +423,11 @@ __global__ void __launch_bounds__(forward_shape<D, DV, GENERAL, BLOCKS>::THREADS
         bulk_wait();
 }
 
-template <int D, int DV, ordo_keep_source SOURCE, bool GENERAL, bool F16, bool BLOCKS = false>
+template <int D, int DV, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool BLOCKS = false>
 static ordo_forward_instance forward_instance(void)
 {
-    using Z = forward_shape<D, DV, GENERAL, BLOCKS>;
-    return { (const void *)forward_kernel<D, DV, SOURCE, GENERAL, F16, BLOCKS>, Z::ROWS, Z::COLUMNS,
+    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
+    return { (const void *)forward_kernel<D, DV, SOURCE, VARLEN, F16, BLOCKS>, Z::ROWS, Z::COLUMNS,
              Z::THREADS, Z::BYTES };
 }
 

@@ -5,11 +5,11 @@
 
 #include "cuda/sm90/forward/instances.h"
 #include "cuda/sm90/forward/kernel.h"
-#include "cuda/sm90/forward/ruled.h"
+#include "cuda/sm90/forward/score_rule.h"
 
-/* The plain kernel. At head size 64 registers do not suffice for making bits. */
+/* The dense kernel. At head size 64 registers do not suffice for making bits. */
 template <int D, bool F16>
-static ordo_forward_instance forward_plain(ordo_keep_source source, ordo_forward_rule)
+static ordo_forward_instance forward_dense(ordo_keep_source source, ordo_forward_rule)
 {
     if constexpr (D == 128)
         if (source == ORDO_KEEP_MADE)
@@ -18,9 +18,9 @@ static ordo_forward_instance forward_plain(ordo_keep_source source, ordo_forward
                                      : forward_instance<D, D, ORDO_KEEP_NONE, false, F16>();
 }
 
-/* The general kernel of a bucket, or that for block masks. */
+/* The varlen kernel of a bucket, or that for block masks. */
 template <int D, int DV, bool F16, bool BLOCKS = false>
-static ordo_forward_instance forward_general(ordo_keep_source source, ordo_forward_rule)
+static ordo_forward_instance forward_varlen(ordo_keep_source source, ordo_forward_rule)
 {
     return source == ORDO_KEEP_NONE ? forward_instance<D, DV, ORDO_KEEP_NONE, true, F16, BLOCKS>()
            : source == ORDO_KEEP_GIVEN
@@ -28,15 +28,15 @@ static ordo_forward_instance forward_general(ordo_keep_source source, ordo_forwa
                : forward_instance<D, DV, ORDO_KEEP_MADE, true, F16, BLOCKS>();
 }
 
-/* Head size 64 has no instance for softcap: the general kernel is faster there. */
+/* Head size 64 has no instance for softcap: the varlen kernel is faster there. */
 template <int D, bool F16>
-static ordo_forward_instance forward_ruled(ordo_keep_source, ordo_forward_rule rule)
+static ordo_forward_instance forward_score_rule(ordo_keep_source, ordo_forward_rule rule)
 {
     if constexpr (D > 64)
         if (rule == ORDO_RULE_CAP)
-            return forward_ruled_instance<D, F16, ORDO_RULE_CAP>();
-    return rule == ORDO_RULE_NONE ? forward_ruled_instance<D, F16, ORDO_RULE_NONE>()
-                                  : forward_ruled_instance<D, F16, ORDO_RULE_DISTANCE>();
+            return forward_score_rule_instance<D, F16, ORDO_RULE_CAP>();
+    return rule == ORDO_RULE_NONE ? forward_score_rule_instance<D, F16, ORDO_RULE_NONE>()
+                                  : forward_score_rule_instance<D, F16, ORDO_RULE_DISTANCE>();
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

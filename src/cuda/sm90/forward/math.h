@@ -23,7 +23,7 @@ ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], u
     }
 }
 
-/* ---- the general kernel ---- */
+/* ---- the varlen kernel ---- */
 
 /* Masks columns, counted from the thread's first one, that rows `row` and `row + 8` do not see:
  * those at or beyond a limit; those before another. Few tiles have both. */

@@ -7,8 +7,8 @@
 #include "cuda/support/sequences.h"
 #include "cuda/support/tiles.h"
 
-/* Dense, whole head sizes, no window, no sink, nothing added to scores: the plain kernel's. */
-static bool is_plain(const ordo_cuda_pass *pass)
+/* Dense, whole head sizes, no window, no sink, nothing added to scores: the dense kernel's. */
+static bool is_dense(const ordo_cuda_pass *pass)
 {
     return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == ordo_pass_bucket(pass) &&
@@ -39,20 +39,20 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     const ordo_forward_rule rule = rule_of(pass);
     const bool small = ordo_pass_bucket(pass) == 64;
     if (pass->blocks.start)
-        return small ? INSTANCE(blocks_64) : INSTANCE(blocks_128);
-    if (is_plain(pass))
-        return small ? INSTANCE(plain_64) : INSTANCE(plain_128);
+        return small ? INSTANCE(block_mask_64) : INSTANCE(block_mask_128);
+    if (is_dense(pass))
+        return small ? INSTANCE(dense_64) : INSTANCE(dense_128);
     if (ordo_pass_bucket(pass) <= 128 && source == ORDO_KEEP_NONE && rule != ORDO_RULE_ANY)
-        return small ? INSTANCE(ruled_64) : INSTANCE(ruled_128);
+        return small ? INSTANCE(score_rule_64) : INSTANCE(score_rule_128);
     if (ordo_pass_bucket(pass) <= 128)
-        return small ? INSTANCE(general_64) : INSTANCE(general_128);
+        return small ? INSTANCE(varlen_64) : INSTANCE(varlen_128);
     if (pass->head_dim > 192 || pass->v_head_dim > 192)
-        return INSTANCE(general_256);
-    return pass->v_head_dim <= 128 ? INSTANCE(general_192_128) : INSTANCE(general_192);
+        return INSTANCE(varlen_256);
+    return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
 }
 
-/* Arguments of the general kernel only. */
-static void tell_general(ordo_forward_args *args, const ordo_cuda_pass *pass)
+/* Arguments of the varlen kernel only. */
+static void tell_varlen(ordo_forward_args *args, const ordo_cuda_pass *pass)
 {
     args->rows = pass->o;
     args->chunks = pass->v_head_dim / 8;
@@ -73,11 +73,11 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
                           char *why, size_t why_size)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    const bool plain = is_plain(pass), packed = pass->layout == ORDO_PACKED;
+    const bool dense = is_dense(pass), packed = pass->layout == ORDO_PACKED;
     const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
     args.issue = ordo_forward_order(&pass->run, kernel->rows, kernel->columns,
-                                    plain ? pass->head_dim : ordo_pass_bucket(pass));
+                                    dense ? pass->head_dim : ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.group_heads = pass->run.group_heads;
     args.scale = pass->scale;
@@ -89,8 +89,8 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     args.batch = pass->batch;
     args.maker = ordo_keep_maker_of(pass);
     args.select = ordo_keep_select_of(pass->keep.threshold);
-    if (!plain)
-        tell_general(&args, pass);
+    if (!dense)
+        tell_varlen(&args, pass);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
                                   pass->head_dim };
     ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,

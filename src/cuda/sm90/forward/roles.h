@@ -1,8 +1,8 @@
 /* sm90/forward/roles.h: shared memory of the forward kernel, and its producer thread.
  *
  * The producer looks a ticket up once, while the consumers work on the unit before, and writes what
- * it found for them: four numbers in the plain kernel, whose sequences are all alike, and a record
- * in the general kernel, which runs batches of any layout. */
+ * it found for them: four numbers in the dense kernel, whose sequences are all alike, and a record
+ * in the varlen kernel, which runs batches of any layout. */
 #ifndef CUDA_SM90_FORWARD_ROLES_H
 #define CUDA_SM90_FORWARD_ROLES_H
 
@@ -11,14 +11,14 @@
 #include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
 
-/* A unit of the plain kernel. */
+/* A unit of the dense kernel. */
 struct forward_slot {
     int32_t row;         /* the tile's first one; -1: no more units */
     int32_t last;        /* key tile: they are walked from there down to the first */
     int32_t head, batch; /* query head, and its sequence */
 };
 
-/* A unit of the general kernel. */
+/* A unit of the varlen kernel. */
 struct forward_record {
     int32_t head;          /* query head; -1: no more units */
     int32_t batch;         /* the sequence in tensors */
@@ -44,7 +44,7 @@ struct forward_listed {
 };
 
 /* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask. */
-template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape {
+template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape {
     enum {
         /* Under a block mask the rows of a block: others would walk what only some of them see. */
         ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
@@ -56,11 +56,11 @@ template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape
          * warpgroups, else 168. */
         CONSUMER_REGISTERS = CONSUMERS == 3 ? 160
                              : D == 64      ? 224
-                             : GENERAL      ? 232
+                             : VARLEN       ? 232
                                             : 240,
         PRODUCER_REGISTERS = CONSUMERS == 3 ? 32
                              : D == 64      ? 56
-                             : GENERAL      ? 40
+                             : VARLEN       ? 40
                                             : 24,
         PANELS = D / ORDO_PANEL_COLUMNS,
         V_PANELS = DV / ORDO_PANEL_COLUMNS,
@@ -88,8 +88,8 @@ template <int D, int DV, bool GENERAL, bool BLOCKS = false> struct forward_shape
         V_FULL = K_EMPTY + 8 * STAGES,
         V_EMPTY = V_FULL + 8 * STAGES,
         SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to: slots or records */
-        LISTED = SLOT + (GENERAL ? RECORDS * (int)sizeof(forward_record)
-                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
+        LISTED = SLOT + (VARLEN ? RECORDS * (int)sizeof(forward_record)
+                                : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
         TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
         END = TILE + (BLOCKS ? 4 * STAGES : 0), /* of each stage of K */
         BYTES = END - ORDO_SMEM_BASE
@@ -149,9 +149,9 @@ template <class Z> ORDO_DEVICE forward_slot forward_slot_read(uint32_t drawn)
 }
 
 /* Tickets of the pass; how many a packed or padded batch has only the table knows. */
-template <bool GENERAL> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
+template <bool VARLEN> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
 {
-    if (GENERAL && args.batch.table)
+    if (VARLEN && args.batch.table)
         return args.issue.heads * args.batch.table[args.batch.sequences].forward_tile;
     return args.units;
 }
@@ -199,12 +199,12 @@ struct forward_from {
     int q_row, kv_row, head, kv_head, batch, first, last;
 };
 
-template <int D, int DV, bool GENERAL>
+template <int D, int DV, bool VARLEN>
 ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket,
                                        const forward_record *record)
 {
-    using Z = forward_shape<D, DV, GENERAL>;
-    if constexpr (GENERAL)
+    using Z = forward_shape<D, DV, VARLEN>;
+    if constexpr (VARLEN)
         return { record->q_row + record->row,
                  record->kv_row,
                  record->head,
@@ -218,21 +218,21 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
-template <int D, int DV, bool GENERAL>
+template <int D, int DV, bool VARLEN>
 ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
 {
-    using Z = forward_shape<D, DV, GENERAL>;
+    using Z = forward_shape<D, DV, VARLEN>;
     const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
-    const int units = forward_units<GENERAL>(args);
+    const int units = forward_units<VARLEN>(args);
     int k_stage = 0, k_parity = 1, v_stage = 0, v_parity = 1;
     uint32_t drawn = 0; /* units so far */
-    if constexpr (GENERAL)
+    if constexpr (VARLEN)
         if ((int)blockIdx.x < units)
             forward_describe<D, DV>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
     for (int ticket = blockIdx.x; ticket < units; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         const forward_from from =
-            forward_loads<D, DV, GENERAL>(args, ticket, forward_record_of<Z>(smem, drawn));
+            forward_loads<D, DV, VARLEN>(args, ticket, forward_record_of<Z>(smem, drawn));
         auto load_k = [&](int tile) {
             mbar_wait(Z::K_EMPTY + 8 * k_stage, k_parity);
             mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
@@ -248,7 +248,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         };
         load_k(from.last); /* its stage is free before Q's */
         mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
-        if constexpr (!GENERAL)
+        if constexpr (!VARLEN)
             forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
         mbar_expect(q_full, Z::Q_BYTES);
 #pragma unroll
@@ -256,8 +256,8 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
                      p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
         const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
-        /* The general kernel reads it from the record at each use, to save a register. */
-        const int &first = GENERAL ? forward_record_of<Z>(smem, drawn)->first : from.first;
+        /* The varlen kernel reads it from the record at each use, to save a register. */
+        const int &first = VARLEN ? forward_record_of<Z>(smem, drawn)->first : from.first;
         for (int tile = from.last; tile >= first; tile--) {
             if (tile > first)
                 load_k(tile - 1);
@@ -272,7 +272,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                 v_stage = 0;
                 v_parity ^= 1;
             }
-            if constexpr (GENERAL) /* in the shadow of the loads issued so far */
+            if constexpr (VARLEN) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
                     forward_describe<D, DV>(args, next, forward_record_of<Z>(smem, drawn + 1));
         }
@@ -280,7 +280,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
     }
     const uint32_t q_stage = forward_q_stage<Z>(drawn);
     mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
-    if constexpr (GENERAL)
+    if constexpr (VARLEN)
         forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     else
         forward_slot_write<Z>(drawn, { -1, 0, 0, 0 });

@@ -1,13 +1,13 @@
-/* sm90/forward/ruled.h: the forward kernel for any batch and band, without dropout, where what
+/* sm90/forward/score_rule.h: the forward kernel for any batch and band, without dropout, where what
  * happens to scores before the softmax is known when the kernel is compiled: nothing, softcap, or
- * ALiBi. Units, roles, buffers, the order of sums and so the bits are those of the general kernel
+ * ALiBi. Units, roles, buffers, the order of sums and so the bits are those of the varlen kernel
  * of kernel.h.
  *
  * Code that runs once per unit is slow (docs/design/hopper-tuning.md), and windows and short
  * sequences have short units. So there is one loop for all key tiles: products are issued at its
  * end, the first tile has no copy of its own, and masks are a branch around few instructions. */
-#ifndef CUDA_SM90_FORWARD_RULED_H
-#define CUDA_SM90_FORWARD_RULED_H
+#ifndef CUDA_SM90_FORWARD_SCORE_RULE_H
+#define CUDA_SM90_FORWARD_SCORE_RULE_H
 
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/wgmma.h"
@@ -40,7 +40,7 @@ template <int N> ORDO_DEVICE void mask_end(float (&s)[N], int limit)
 
 template <int D, bool F16, ordo_forward_rule RULE>
 __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
-    forward_ruled_kernel(const __grid_constant__ ordo_forward_args args)
+    forward_score_rule_kernel(const __grid_constant__ ordo_forward_args args)
 {
     using Z = forward_shape<D, D, true>;
     extern __shared__ __align__(1024) char smem[];
@@ -225,11 +225,11 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
 }
 
 template <int D, bool F16, ordo_forward_rule RULE>
-static ordo_forward_instance forward_ruled_instance(void)
+static ordo_forward_instance forward_score_rule_instance(void)
 {
     using Z = forward_shape<D, D, true>;
     static_assert(!Z::O_IN_Q, "O has a buffer of its own");
-    return { (const void *)forward_ruled_kernel<D, F16, RULE>, Z::ROWS, Z::COLUMNS, Z::THREADS,
+    return { (const void *)forward_score_rule_kernel<D, F16, RULE>, Z::ROWS, Z::COLUMNS, Z::THREADS,
              Z::BYTES };
 }
 

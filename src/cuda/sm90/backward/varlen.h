@@ -1,11 +1,11 @@
-/* sm90/backward/general.h: planner and loader of the backward kernel for any pass: packed and
+/* sm90/backward/varlen.h: planner and loader of the backward kernel for any pass: packed and
  * padded batches, windows, ALiBi, keep bits made inside.
  *
  * In sm90/backward/roles.h all sequences share one band. Here every sequence has its own: a chain
  * has a record, and the records of its steps hold only what changes from step to step. Rows count
  * in the tensors; a chain's record holds its band in these coordinates. */
-#ifndef CUDA_SM90_BACKWARD_GENERAL_H
-#define CUDA_SM90_BACKWARD_GENERAL_H
+#ifndef CUDA_SM90_BACKWARD_VARLEN_H
+#define CUDA_SM90_BACKWARD_VARLEN_H
 
 #include "cuda/sm90/backward/roles.h"
 
