@@ -15,7 +15,7 @@ static void check(const general_shape &z, ordo_layout layout, bool with_dlse, or
     bool same = true;
     for (int n = 0; n < 2; n++) {
         c.poison();
-        must_ordo(backward_general<ORDO_DQ_DELAYED, false>(&c.pass, why, sizeof why), why);
+        must_ordo(backward_varlen<ORDO_DQ_DELAYED, false>(&c.pass, why, sizeof why), why);
         same = same && c.result() == first;
     }
     passed += same;

@@ -12,7 +12,7 @@
 
 struct cut_shape {
     const char *name;
-    int dim, heads, kv_heads, q_len, kv_len;
+    int dim = 0, heads = 0, kv_heads = 0, q_len = 0, kv_len = 0;
     ordo_mask mask = ORDO_MASK_FULL;
     int left = -1; /* of a window; -1: none */
     int batch = 1;

@@ -3,6 +3,8 @@
 #define ORDO_WATCHDOG
 #include "base/half.h"
 #include "cuda/sm90/wgmma.h"
+#include "cuda/tile/fragment.h"
+#include "cuda/tile/swizzle.h"
 #include "on_device.h"
 
 enum { ELEMENTS_MAX = 192 * 128, PRINTED = 4 };
