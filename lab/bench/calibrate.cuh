@@ -4,6 +4,7 @@
 #define BENCH_CALIBRATE_CUH
 
 #include "cuda/sm90/wgmma.h"
+#include "cuda/tile/swizzle.h"
 
 enum {
     TILE_BYTES = 32768,      /* what a store warp of the backward kernel adds at a time */

@@ -86,7 +86,7 @@ struct general_case : device_memory {
         }
         pass.layout = layout;
         pass.head_dim = pass.v_head_dim = z.head_dim;
-        pass.form = z.head_dim <= 128 ? ORDO_FORM_FLASH : ORDO_FORM_CHAIN;
+        pass.form = ORDO_FORM_FLASH; /* of the forward pass */
         pass.kernels = ORDO_KERNELS_WGMMA;
         pass.f16 = z.f16;
         pass.scale = 1.0f / sqrtf((float)z.head_dim);
@@ -320,9 +320,11 @@ struct backward_case : general_case {
         pass.dq_sum = take<float>(rows * ordo_pass_bucket(&pass));
         pass.delta = take<float>(rows);
         pass.lse2 = take<float>(rows);
-        give_panels(pass, kv_count);
         if (!z.quick)
             launch(); /* o and lse */
+        if (z.head_dim > 128)
+            pass.form = ORDO_FORM_CHAIN;
+        give_panels(pass, kv_count);
         for (int b = 0; layout == ORDO_PADDED && b < sequences; b++)
             spoil(b, z.q_lens[b], q_most, z.kv_lens[b], kv_most);
     }
