@@ -88,7 +88,7 @@ static int make_blocks(const char *text, ordo_schedule *s, uint8_t **blocks)
         for (int64_t r = i * den / num; r < rows && r * num < (i + 1) * den; r++)
             if (mask->first[r] <= mask->last[r])
                 memset(*blocks + i * nk + mask->first[r], 1,
-                       (size_t)(mask->last[r] - mask->first[r] + 1));
+                       (size_t)mask->last[r] - (size_t)mask->first[r] + 1);
     ordo_block_mask_destroy(mask);
     s->blocks = *blocks;
     return *blocks ? CLI_OK : cli_out_of_memory();
@@ -296,7 +296,7 @@ int cli_schedule(int argc, char **argv)
         OPT_TEXT("--window", "L,R", &r.window,
                  "key tiles to the left and right that a row sees; -1 = all"),
         OPT_TEXT("--block-mask", "chunk:N|documents:N,N..|FILE", &r.block_mask,
-                 "narrow the mask to chunks, to documents, or by a file; all in key tiles"),
+                 "narrow the mask to chunks, documents or by a file, in key tiles"),
         OPT_INT("--workers", "N", &r.workers, 1, MOST, "workers (default as many as key tiles)"),
         OPT_TEXT("--ratio", "S", &r.ratio, "key rows / query rows of a tile: 2, 8/5"),
         OPT_INT("--compute", "T", &r.compute, 0, MOST,

@@ -151,7 +151,8 @@ def test_forked_children(tmp_path):
     recorder = ordo.Recorder(path)
     recorder.step(0, 1.0)
     kept = path.read_bytes()
-    recorder._pending = {"step": 1}, SimpleNamespace(ready=lambda: False, wait=lambda: ([], []))
+    fetch = SimpleNamespace(ready=lambda: False, wait=lambda: ([], []))
+    recorder._pending = {"step": 1}, fetch, None
     os.waitpid(forked(lambda: None), 0)
     assert path.read_bytes() == kept
     with pytest.raises(ordo.Error, match="no other process"):

@@ -307,9 +307,10 @@ meets h200-block.json 2
 meets h200-block-paper.json 1
 # Ratios of blocks: overlapped over sequential and over fused.
 status 0 model validate "$ORDO_SOURCE/lab/bench/measured/h200-block.json" --most-ratio 2
-# Rows that the constants of their kind were not fitted to: every kind of attention, and generators.
+# Rows that the constants of their kind were not fitted to: every kind of attention but backward passes
+# with dropout at 192 and 256, and generators.
 status 0 model validate "$ORDO_SOURCE/lab/bench/measured/h200-prices.json" --hold-out --most 5
-[ "$(grep -c '^\(forward\|backward\)_[0-9]*_\(plain\|given\|made\) ' "$out")" = 34 ] || fail "not every kind has rows"
+[ "$(grep -c '^\(forward\|backward\)_[0-9]*_\(plain\|given\|made\) ' "$out")" = 30 ] || fail "not every kind has rows"
 # lab/docs/model.md states what validate prints, row by row.
 awk -F'|' '/^\| file \|/ { on = 1; next } on && !/^\|/ { exit } on && $3 !~ /---/ {
         if (match($2, /`[^`]*`/)) file = substr($2, RSTART + 1, RLENGTH - 2)
