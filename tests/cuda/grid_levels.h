@@ -425,10 +425,13 @@ static inline void check_nan(trial *t, uint64_t *state)
 }
 
 /* Lists of nonsense in the memory of a device, where nobody can refuse them: the passes end, and
- * twice alike. Replaces the case's lists: the last level. */
+ * twice alike. Replaces the case's lists: the last level. Keep bits are made again: those of the
+ * images loaded since have taken their place, or have grown into other memory. */
 static inline void check_nonsense(trial *t, uint64_t *state)
 {
     if (!t->s->cuda || !t->c.mask || t->s->fake) /* which reads lists on the host */
+        return;
+    if (t->whole.call.keep_bits && !fine(t, "nonsense", grid_make_bits(&t->lab, &t->whole, &t->c)))
         return;
     for (int list = 0; list < 4; list++) {
         size_t count = 0;
