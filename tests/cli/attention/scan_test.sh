@@ -49,7 +49,7 @@ if [ -e "$fault" ] && ! "$ORDO" info | grep -qE '\+(asan|tsan|ubsan)'; then
         prints "o, $row, column 5: found "
         prints "; elements that differ: 1"
         prints "           multiprocessor $processor computed this unit"
-        # p of one unit a pass: the expected number of passes until a difference is 1 / p.
+        # p of one unit per pass: the expected number of passes until a difference is 1 / p.
         expected=$(sed -n "s/.* on multiprocessor $processor: one pass in //p" "$out")
         found=$(sed -n 's/.* found first in pass [0-9]*, then in one of //p' "$out")
         awk -v e="$expected" -v f="$found" -v n="$passes" 'BEGIN {

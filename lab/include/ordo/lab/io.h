@@ -278,7 +278,7 @@ ORDO_API ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t he
                                          int64_t v_head_dim, ordo_io_bytes *bytes);
 
 /* Whether ordo runs a backward pass by phases in chains at these head sizes: one kernel for scores,
- * dk and dv, which stores dS, and one for dq. Passes with dropout are not run so. */
+ * dk and dv, which stores dS, and one for dq. */
 ORDO_API bool ordo_io_chained(int64_t head_dim, int64_t v_head_dim);
 
 /* Bytes between L2 and HBM of one pass on a Hopper GPU. */
