@@ -11,6 +11,7 @@ CPU tensors, softcap with dropout, dropout whose expected value is exact, and
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -67,53 +68,6 @@ def flash_attn_func(
     return _finish(q, k, v, arguments, return_attn_probs)
 
 
-def flash_attn_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    *,
-    seed: Seed = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Any:
-    """flash_attn_func with kv (batch, row, 2, kv_head, dim)."""
-    k, v = _parts("kv", kv, 2, 5)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-        deterministic, return_attn_probs, seed=seed, rng_state=rng_state, generator=generator,
-    )  # fmt: skip
-
-
-def flash_attn_qkvpacked_func(
-    qkv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    *,
-    seed: Seed = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Any:
-    """flash_attn_func with qkv (batch, row, 3, head, dim)."""
-    q, k, v = _parts("qkv", qkv, 3, 5)
-    return flash_attn_func(
-        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
-        deterministic, return_attn_probs, seed=seed, rng_state=rng_state, generator=generator,
-    )  # fmt: skip
-
-
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
@@ -150,62 +104,19 @@ def flash_attn_varlen_func(
     return _finish(q, k, v, arguments, return_attn_probs)
 
 
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    *,
-    seed: Seed = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Any:
-    """flash_attn_varlen_func with kv (row, 2, kv_head, dim)."""
-    k, v = _parts("kv", kv, 2, 4)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seed=seed,
-        rng_state=rng_state, generator=generator,
-    )  # fmt: skip
+def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
+    out, lse, inputs = run_inputs(q, k, v, arguments, all_three)
+    if not all_three:
+        return out
+    with torch.no_grad():
+        s_dmask = q.new_empty(0)
+        if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):
+            s_dmask = signed_probabilities(*inputs)
+        lse = torch.where(lse == -math.inf, math.inf, lse)
+    return out, lse, s_dmask
 
 
-def flash_attn_varlen_qkvpacked_func(
-    qkv: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-    *,
-    seed: Seed = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Any:
-    """flash_attn_varlen_func with qkv (row, 3, head, dim)."""
-    q, k, v = _parts("qkv", qkv, 3, 4)
-    return flash_attn_varlen_func(
-        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
-        window_size, softcap, alibi_slopes, deterministic, return_attn_probs, seed=seed,
-        rng_state=rng_state, generator=generator,
-    )  # fmt: skip
-
-
-# ---- what they share ----
+# ---- packed tensors ----
 
 
 def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ...]:
@@ -218,13 +129,41 @@ def _parts(name: str, packed: Tensor, count: int, axes: int) -> tuple[Tensor, ..
     return parts
 
 
-def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bool) -> Any:
-    out, lse, inputs = run_inputs(q, k, v, arguments, all_three)
-    if not all_three:
-        return out
-    with torch.no_grad():
-        s_dmask = q.new_empty(0)
-        if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):
-            s_dmask = signed_probabilities(*inputs)
-        lse = torch.where(lse == -math.inf, math.inf, lse)
-    return out, lse, s_dmask
+def _like(function: Any, places: int) -> Any:
+    """Decorator: shows the parameters of `function` but the first `places` behind the own ones."""
+
+    def decorate(packed: Any) -> Any:
+        own = [x for x in inspect.signature(packed).parameters.values() if x.kind is x.POSITIONAL_OR_KEYWORD]
+        rest = list(inspect.signature(function).parameters.values())[places:]
+        rest = [x for x in rest if x.name != "block_table"]
+        packed.__signature__ = inspect.Signature(own + rest)
+        return packed
+
+    return decorate
+
+
+@_like(flash_attn_func, 3)
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *rest: Any, **named: Any) -> Any:
+    """flash_attn_func with kv (batch, row, 2, kv_head, dim)."""
+    return flash_attn_func(q, *_parts("kv", kv, 2, 5), *rest, **named)
+
+
+@_like(flash_attn_func, 3)
+def flash_attn_qkvpacked_func(qkv: Tensor, *rest: Any, **named: Any) -> Any:
+    """flash_attn_func with qkv (batch, row, 3, head, dim)."""
+    return flash_attn_func(*_parts("qkv", qkv, 3, 5), *rest, **named)
+
+
+@_like(flash_attn_varlen_func, 3)
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *rest: Any, **named: Any) -> Any:
+    """flash_attn_varlen_func with kv (row, 2, kv_head, dim)."""
+    return flash_attn_varlen_func(q, *_parts("kv", kv, 2, 4), *rest, **named)
+
+
+@_like(flash_attn_varlen_func, 7)
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *rest: Any, **named: Any
+) -> Any:
+    """flash_attn_varlen_func with qkv (row, 3, head, dim)."""
+    ends = cu_seqlens, cu_seqlens, max_seqlen, max_seqlen
+    return flash_attn_varlen_func(*_parts("qkv", qkv, 3, 4), *ends, *rest, **named)

@@ -16,16 +16,18 @@ means top-left, gets there with equal lengths only. The operator of the CPU alig
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import register_flash_attention_impl
 
 from .._library import Error
 from . import _front as f
 from ._dropout import rng_of
-from ._inputs import DTYPES, NO_LISTS, Lists, Rules, empty
+from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
 
@@ -33,21 +35,25 @@ NAME = "ORDO"
 
 
 def register() -> None:
-    """Make "ORDO" known to PyTorch (2.10 or later). Nothing changes until it is activated."""
-    try:
-        from torch.nn.attention import register_flash_attention_impl
-    except ImportError:
-        raise Error(
-            "unsupported",
-            f"torch {torch.__version__}: expected 2.10 or later, which has "
-            "torch.nn.attention.register_flash_attention_impl",
-        ) from None
-    register_flash_attention_impl(NAME, register_fn=_activate)
+    """Make "ORDO" known to PyTorch. Nothing changes until it is activated."""
+    register_flash_attention_impl(NAME, register_fn=_Active)
 
 
-class _Handle:
-    def __init__(self, libraries: list[Any]) -> None:
-        self._libraries = libraries
+class _Active:
+    """Our kernels in place of PyTorch's, until they are removed."""
+
+    def __init__(self) -> None:
+        for name in KERNELS["CPU"]:
+            if name not in _theirs:
+                _theirs[name] = torch.library.get_kernel(f"aten::{name}", "CPU")
+        self._libraries = []
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
+            for device, functions in KERNELS.items():
+                library = torch.library.Library("aten", "IMPL", device)
+                for name, function in functions.items():
+                    library.impl(name, function, allow_override=True)
+                self._libraries.append(library)
 
     def remove(self) -> None:
         for library in self._libraries:
@@ -55,288 +61,139 @@ class _Handle:
         self._libraries = []
 
 
-def _activate() -> _Handle:
-    _cpu.find()
-    libraries = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
-        for device, functions in KERNELS.items():
-            library = torch.library.Library("aten", "IMPL", device)
-            for name, function in functions.items():
-                library.impl(name, function, allow_override=True)
-            libraries.append(library)
-    return _Handle(libraries)
-
-
 # ---- passes, whatever the operator ----
 
 
 def _rules(
-    q: Tensor,
-    scale: float | None,
-    mask: str,
-    dropout_p: float,
-    window: tuple[Any, Any] = (-1, -1),
-    longest: tuple[int, int] = (0, 0),
-) -> Rules:
+    q: Tensor, mask: str, dropout_p: float, scale: float | None, longest: tuple[Any, Any] = (0, 0),
+    left: int | None = None, right: int | None = None,
+) -> Rules:  # fmt: skip
     if scale == 0:  # to the library 0 means the default
         raise RuntimeError(
             "ORDO flash attention: scale 0: expected another number, or None for 1/sqrt(head_dim)"
         )
-    left, right = (-1 if x is None else int(x) for x in window)
-    return Rules(
-        *longest, max(q.shape[-1], 1) ** -0.5 if scale is None else scale, mask, left, right, 0.0,
-        dropout_p, "ordo", (),
-    )  # fmt: skip
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
+    sides = (-1 if x is None else int(x) for x in (left, right))
+    return Rules(*longest, scale, mask, *sides, 0.0, dropout_p, "ordo", ())
 
 
-def _longest(packed: bool, max_q: Any, max_k: Any) -> tuple[int, int]:
-    return (max(int(max_q), 1), max(int(max_k), 1)) if packed else (0, 0)
-
-
-def _mask(causal: bool) -> str:
-    return "causal" if causal else "full"
-
-
-def _top_left(causal: bool, query: Tensor, key: Tensor) -> str:
-    """Of equal lengths the same plan as on the other routes, for the mask is the same."""
-    return "causal-top-left" if causal and query.shape[2] != key.shape[2] else _mask(causal)
-
-
-def _run_forward(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
-) -> tuple[Tensor, Tensor]:
-    """(out, lse), out laid out as the query is."""
+def _named(which: str, run: Any, *given: Any) -> Any:
+    """A pass whose results are laid out as its inputs are, and whose errors are PyTorch's."""
+    *given, flags = given
     try:
-        return forward(q, k, v, lists, rules, flags | f.LIKE_Q)
+        return run(*given, flags=flags | f.LIKE_Q)
     except Error as error:
-        raise RuntimeError(f"ORDO flash attention forward: {error}") from error
+        raise RuntimeError(f"ORDO flash attention {which}: {error}") from error
 
 
-def _run_backward(
-    dout: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    lists: Lists,
-    rules: Rules,
-    flags: int = 0,
-) -> Any:
-    """dq, dk and dv, laid out as the inputs are."""
-    try:
-        return backward(Saved(q, o, lse, dout, None), k, v, lists, rules, flags=flags | f.LIKE_Q)
-    except Error as error:
-        raise RuntimeError(f"ORDO flash attention backward: {error}") from error
-
-
-def _draw(q: Tensor, dropout_p: float) -> tuple[Tensor | None, Tensor, Tensor]:
-    """(rng, and as PyTorch keeps it: a state of two uint64, an unused one)."""
-    rng = rng_of(q) if dropout_p > 0 else None
-    state = torch.zeros(2, dtype=torch.int64, device=q.device) if rng is None else rng
-    return rng, state.view(torch.uint64), torch.zeros((), dtype=torch.uint64, device=q.device)
-
-
-def _drawn(state: Tensor, dropout_p: float) -> Tensor | None:
-    return state.view(torch.int64) if dropout_p > 0 else None
-
-
-def _debug(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
-    if lists.rng is None or empty(q, k, lists):
-        return q.new_empty(0)
-    return signed_probabilities(q, k, v, lists, rules)
+def _backward_of(saved: Any, lists: Lists, rules: Rules, flags: int) -> Any:
+    dout, q, k, v, o, lse = saved
+    return _named("backward", backward, Saved(q, o, lse, dout, None), k, v, lists, rules, flags)
 
 
 # ---- aten's operators on CUDA ----
 
 
-def _sdpa_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
-    rules = _rules(query, scale, _mask(is_causal), dropout_p)
-    rng, state, unused = _draw(query, dropout_p)
-    lists = NO_LISTS if rng is None else Lists(rng)
-    out, lse = _run_forward(query, key, value, lists, rules, f.HEADS_FIRST)
-    debug = query.new_empty(0)
-    if return_debug_mask:
-        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-        debug = _debug(q, k, v, lists, rules)
-    return out, lse, None, None, query.shape[2], key.shape[2], state, unused, debug
-
-
-def _sdpa_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    *,
-    scale: float | None = None,
-) -> tuple[Tensor, ...]:
-    rules = _rules(query, scale, _mask(is_causal), dropout_p)
-    rng = _drawn(philox_seed, dropout_p)
-    lists = NO_LISTS if rng is None else Lists(rng)
-    given = grad_out, query, key, value, out, logsumexp, lists, rules
-    grads: tuple[Tensor, ...] = _run_backward(*given, f.HEADS_FIRST)
-    return grads
+def _of_packed(
+    q: Tensor, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any, rng: Any, dropout_p: float,
+    is_causal: bool, scale: Any, window_size_left: Any = None, window_size_right: Any = None,
+) -> tuple[Lists, Rules]:  # fmt: skip
+    longest = (0, 0) if cu_q is None else (max(int(max_q), 1), max(int(max_k), 1))
+    mask = "causal" if is_causal else "full"
+    rules = _rules(q, mask, dropout_p, scale, longest, window_size_left, window_size_right)
+    return Lists(rng if dropout_p > 0 else None, cu_q, cu_k), rules
 
 
 def _flash_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    return_debug_mask: bool,
-    *,
-    scale: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-    seqused_k: Tensor | None = None,
-    alibi_slopes: Tensor | None = None,
-    block_table: Tensor | None = None,
-    num_splits: int | None = None,
-) -> tuple[Any, ...]:
-    for name, given in (
-        ("seqused_k", seqused_k),
-        ("alibi_slopes", alibi_slopes),  # aten's backward does not get them
-        ("block_table", block_table),
-    ):
+    query: Tensor, key: Tensor, value: Tensor, cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any,
+    dropout_p: float, is_causal: bool, return_debug_mask: bool, *, scale: Any = None,
+    seqused_k: Any = None, alibi_slopes: Any = None, block_table: Any = None, num_splits: Any = None,
+    flags: int = 0, **window: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    refused = dict(seqused_k=seqused_k, block_table=block_table)
+    refused["alibi_slopes"] = alibi_slopes  # aten's backward does not get them
+    for name, given in refused.items():
         if given is not None:
             raise RuntimeError(f"ORDO flash attention forward: {name} given: not supported here")
-    packed = cum_seq_q is not None
-    rules = _rules(
-        query, scale, _mask(is_causal), dropout_p,
-        (window_size_left, window_size_right), _longest(packed, max_q, max_k),
-    )  # fmt: skip
-    rng, state, unused = _draw(query, dropout_p)
-    lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
-    out, lse = _run_forward(query, key, value, lists, rules)
+    rng = rng_of(query) if dropout_p > 0 else torch.zeros(2, dtype=torch.int64, device=query.device)
+    call = _of_packed(
+        query, cum_seq_q, cum_seq_k, max_q, max_k, rng, dropout_p, is_causal, scale, **window
+    )
+    out, lse = _named("forward", forward, query, key, value, *call, flags)
+    q, k, v = (x.transpose(1, 2) if flags else x for x in (query, key, value))
     debug = query.new_empty(0)
-    if return_debug_mask:
-        debug = _debug(query, key, value, lists, rules)
-    return out, lse, state, unused, debug
+    if return_debug_mask and dropout_p > 0 and not empty(q, k, call[0]):
+        debug = signed_probabilities(q, k, v, *call)
+    unused = torch.zeros((), dtype=torch.uint64, device=query.device)
+    return out, lse, rng.view(torch.uint64), unused, debug
 
 
 def _flash_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    rng_state: Tensor,
-    unused: Tensor,
-    *,
-    scale: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-) -> tuple[Tensor, ...]:
-    packed = cum_seq_q is not None
-    rules = _rules(
-        query, scale, _mask(is_causal), dropout_p,
-        (window_size_left, window_size_right), _longest(packed, max_q, max_k),
-    )  # fmt: skip
-    rng = _drawn(rng_state, dropout_p)
-    lists = NO_LISTS if rng is None and not packed else Lists(rng, cum_seq_q, cum_seq_k)
-    grads: tuple[Tensor, ...] = _run_backward(
-        grad_out, query, key, value, out, logsumexp, lists, rules
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any, dropout_p: float, is_causal: bool,
+    rng_state: Tensor, unused: Tensor, *, scale: Any = None, flags: int = 0, **window: Any,
+) -> Any:  # fmt: skip
+    rng = rng_state.view(torch.int64)
+    call = _of_packed(
+        query, cum_seq_q, cum_seq_k, max_q, max_k, rng, dropout_p, is_causal, scale, **window
     )
-    return grads
+    return _backward_of((grad_out, query, key, value, out, logsumexp), *call, flags)
+
+
+def _sdpa_forward(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+    return_debug_mask: bool = False, *, scale: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    out, lse, *rest = _flash_forward(
+        query, key, value, None, None, 0, 0, dropout_p, is_causal, return_debug_mask, scale=scale,
+        flags=f.HEADS_FIRST,
+    )  # fmt: skip
+    return out, lse, None, None, query.shape[2], key.shape[2], *rest
+
+
+_sdpa_backward = functools.partial(_flash_backward, flags=f.HEADS_FIRST)
 
 
 # ---- and on the CPU ----
 
-
-class _Theirs:
-    """PyTorch's own kernels, for what comes down this path and ordo does not do."""
-
-    def __init__(self) -> None:
-        self._kernels: tuple[Any, Any] | None = None
-
-    def find(self) -> None:
-        if self._kernels is None:
-            name = "aten::_scaled_dot_product_flash_attention_for_cpu"
-            get = torch.library.get_kernel
-            self._kernels = get(name, "CPU"), get(name + "_backward", "CPU")
-
-    def call(self, which: int, *arguments: Any, **rest: Any) -> Any:
-        assert self._kernels is not None
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-        return self._kernels[which].call_boxed(keys, *arguments, **rest)
+_theirs: dict[str, Any] = {}  # PyTorch's own kernels, for what ordo does not do
+_CPU = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-_cpu = _Theirs()
+def _run_theirs(name: str, given: Any, attn_mask: Tensor | None, scale: Any) -> Any:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return _theirs[name].call_boxed(keys, *given, attn_mask=attn_mask, scale=scale)
+
+
+def _is_ours(query: Tensor, dropout_p: float, attn_mask: Tensor | None) -> bool:
+    return attn_mask is None and not dropout_p > 0 and query.dtype in DTYPES
+
+
+def _top_left(query: Tensor, key: Tensor, is_causal: bool, scale: Any) -> tuple[Lists, Rules]:
+    """Of equal lengths the same plan as on the other routes, for the mask is the same."""
+    causal = "causal" if query.shape[2] == key.shape[2] else "causal-top-left"
+    return Lists(), _rules(query, causal if is_causal else "full", 0.0, scale)
 
 
 def _cpu_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    if attn_mask is not None or dropout_p > 0 or query.dtype not in DTYPES:
-        theirs: tuple[Tensor, Tensor] = _cpu.call(
-            0, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-        )
-        return theirs
-    rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
-    out, lse = _run_forward(query, key, value, NO_LISTS, rules, f.HEADS_FIRST)
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Tensor | None = None, scale: Any = None,
+) -> Any:  # fmt: skip
+    if not _is_ours(query, dropout_p, attn_mask):
+        return _run_theirs(_CPU, (query, key, value, dropout_p, is_causal), attn_mask, scale)
+    call = _top_left(query, key, is_causal, scale)
+    out, lse = _named("forward", forward, query, key, value, *call, f.HEADS_FIRST)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
 
 
 def _cpu_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, ...]:
-    given = (grad_out, query, key, value, out, logsumexp)
-    if attn_mask is not None or dropout_p > 0 or query.dtype not in DTYPES:
-        theirs: tuple[Tensor, ...] = _cpu.call(
-            1, *given, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-        )
-        return theirs
-    rules = _rules(query, scale, _top_left(is_causal, query, key), 0.0)
-    grads = _run_backward(*given, NO_LISTS, rules, f.HEADS_FIRST)
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None, scale: Any = None,
+) -> Any:  # fmt: skip
+    saved = grad_out, query, key, value, out, logsumexp
+    if not _is_ours(query, dropout_p, attn_mask):
+        return _run_theirs(f"{_CPU}_backward", (*saved, dropout_p, is_causal), attn_mask, scale)
+    grads = _backward_of(saved, *_top_left(query, key, is_causal, scale), f.HEADS_FIRST)
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
 
 
@@ -347,8 +204,5 @@ KERNELS: dict[str, dict[str, Any]] = {
         "_flash_attention_forward": _flash_forward,
         "_flash_attention_backward": _flash_backward,
     },
-    "CPU": {
-        "_scaled_dot_product_flash_attention_for_cpu": _cpu_forward,
-        "_scaled_dot_product_flash_attention_for_cpu_backward": _cpu_backward,
-    },
+    "CPU": {_CPU: _cpu_forward, f"{_CPU}_backward": _cpu_backward},
 }

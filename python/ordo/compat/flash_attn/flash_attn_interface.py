@@ -6,6 +6,7 @@ no gradient. Of the autograd functions there are the names, with apply().
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -208,7 +209,8 @@ class _Function:
 
     @classmethod
     def apply(cls, *given: Any) -> Any:
-        count = cls.function.__code__.co_argcount
+        parameters = inspect.signature(cls.function).parameters.values()
+        count = sum(x.kind is x.POSITIONAL_OR_KEYWORD for x in parameters)
         *arguments, enabled = given if len(given) > count else (*given, True)
         with torch.set_grad_enabled(torch.is_grad_enabled() and enabled):
             return cls.function(*arguments)
