@@ -1,5 +1,5 @@
 /* ordo/ordo.h: all of libordo: problems, plans, attention, audits, dropout, digests, records,
- * sums, devices, machines, block masks.
+ * sums, matrix products, devices, machines, block masks.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a separate library.
  *
@@ -14,6 +14,7 @@
 #include "ordo/device.h"
 #include "ordo/digest.h"
 #include "ordo/dropout.h"
+#include "ordo/gemm.h"
 #include "ordo/machine.h"
 #include "ordo/plan.h"
 #include "ordo/problem.h"

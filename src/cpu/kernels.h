@@ -2,7 +2,8 @@
  *
  * All targets give the same bits, because each order of operations is fixed:
  *
- *   - an element of a product is one chain of fused multiply-adds over k, ascending;
+ *   - an element of a product is one chain of fused multiply-adds over k, ascending, or for
+ *     matrix products (gemm.h) one of multiplications and additions;
  *   - a row of a tile is summed in ascending order;
  *   - a sum over a head goes through 16 lanes and one tree;
  *   - exp2 is ordo_exp2().
@@ -67,6 +68,10 @@ typedef struct ordo_kernels {
      * meanwhile, a little at a time; NULL: nothing is. */
     void (*product)(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
                     int ldb, float *c, int ldc, bool add, const ordo_ahead *ahead);
+
+    /* The same with a rounded product and a rounded addition for each term. */
+    void (*rounded_product)(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
+                            int ldb, float *c, int ldc, bool add);
 
     /* Forward: turn raw products into probabilities relative to the running maximum, zero where
      * dropped. Per row: the maximum m and the sum l are updated, and alpha is the factor for the

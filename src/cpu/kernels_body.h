@@ -433,6 +433,7 @@ static void accumulate(int rows, int n, float *sum, int ld_sum, const float *par
 #define KERNELS(label)                                                                             \
     {                                                                                              \
         .name = label, .load = load, .load_transposed = load_transposed, .product = product,       \
-        .softmax = softmax, .rescale = rescale, .gradients = gradients, .row_dot = row_dot,        \
-        .accumulate = accumulate, .store = store, .tree_sum = tree_sum                             \
+        .rounded_product = rounded_product, .softmax = softmax, .rescale = rescale,                \
+        .gradients = gradients, .row_dot = row_dot, .accumulate = accumulate, .store = store,      \
+        .tree_sum = tree_sum                                                                       \
     }

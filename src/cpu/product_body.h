@@ -8,9 +8,10 @@
 /* Written once, compiled for each kind of tile that its constant arguments name. */
 #define FOR_EACH_KIND static inline __attribute__((always_inline))
 
-/* A register block: `rows` x 16 `width`, all of k. Both are constants, and every loop over them is
- * unrolled, so that the sums are registers. */
-FOR_EACH_KIND void block(int rows, int width, int k, const float *a, int a_row, int a_k,
+/* A register block: `rows` x 16 `width`, all of k. A term is added by a fused multiply-add, or is
+ * rounded before. All three are constants, and every loop over them is unrolled, so that the sums
+ * are registers. */
+FOR_EACH_KIND void block(bool fused, int rows, int width, int k, const float *a, int a_row, int a_k,
                          const float *b, int ldb, float *c, int ldc, bool add)
 {
     enum { MOST_ROWS = BLOCK_ROWS > 4 ? BLOCK_ROWS : 4, MOST_PARTS = 16 / LANES * BLOCK_WIDTH };
@@ -30,7 +31,8 @@ FOR_EACH_KIND void block(int rows, int width, int k, const float *a, int a_row, 
             const lanes scalar = ln_all(a[(ptrdiff_t)i * a_row]);
 #pragma GCC unroll 16
             for (int j = 0; j < parts; j++)
-                sum[i][j] = ln_fma(scalar, column[j], sum[i][j]);
+                sum[i][j] = fused ? ln_fma(scalar, column[j], sum[i][j])
+                                  : ln_add(sum[i][j], ln_mul(scalar, column[j]));
         }
     }
 #pragma GCC unroll 16
@@ -65,7 +67,7 @@ static inline void fetch_some(fetching *f)
 }
 
 /* All rows of 16 `width` columns: the largest blocks, then what fits. */
-FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int a_k,
+FOR_EACH_KIND void strip(bool fused, int width, int m, int k, const float *a, int a_row, int a_k,
                          const float *b, int ldb, float *c, int ldc, bool add, fetching *f)
 {
     for (int i = 0, rows; i < m; i += rows) {
@@ -75,11 +77,11 @@ FOR_EACH_KIND void strip(int width, int m, int k, const float *a, int a_row, int
         rows = left >= BLOCK_ROWS && left != 8 ? BLOCK_ROWS : left >= 4 ? 4 : 1;
         fetch_some(f);
         if (rows == BLOCK_ROWS)
-            block(BLOCK_ROWS, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+            block(fused, BLOCK_ROWS, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
         else if (rows == 4)
-            block(4, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+            block(fused, 4, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
         else
-            block(1, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
+            block(fused, 1, width, k, from, a_row, a_k, b, ldb, to, ldc, add);
     }
 }
 
@@ -114,6 +116,24 @@ static int own_blocks(int m, int n, int k, const float *a, int a_row, int a_k, c
 }
 #endif
 
+/* All strips. */
+FOR_EACH_KIND void strips(bool fused, int m, int n, int k, const float *a, int a_row, int a_k,
+                          const float *b, int ldb, float *c, int ldc, bool add, fetching *f)
+{
+    for (int j = 0, width; m > 0 && j < n; j += 16 * width) {
+        const int left = (n - j + 15) / 16;
+        width = left >= 4 && BLOCK_WIDTH >= 4 ? 4 : left >= 2 && BLOCK_WIDTH >= 2 ? 2 : 1;
+        if (width == 4)
+            strip(fused, BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add,
+                  f);
+        else if (width == 2)
+            strip(fused, BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add,
+                  f);
+        else
+            strip(fused, 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, f);
+    }
+}
+
 static void product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
                     int ldb, float *c, int ldc, bool add, const ordo_ahead *ahead)
 {
@@ -124,16 +144,14 @@ static void product(int m, int n, int k, const float *a, int a_row, int a_k, con
     a += (ptrdiff_t)done * a_row;
     c += (ptrdiff_t)done * ldc;
 #endif
-    for (int j = 0, width; m > 0 && j < n; j += 16 * width) {
-        const int left = (n - j + 15) / 16;
-        width = left >= 4 && BLOCK_WIDTH >= 4 ? 4 : left >= 2 && BLOCK_WIDTH >= 2 ? 2 : 1;
-        if (width == 4)
-            strip(BLOCK_WIDTH >= 4 ? 4 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
-        else if (width == 2)
-            strip(BLOCK_WIDTH >= 2 ? 2 : 1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
-        else
-            strip(1, m, k, a, a_row, a_k, b + j, ldb, c + j, ldc, add, &f);
-    }
+    strips(true, m, n, k, a, a_row, a_k, b, ldb, c, ldc, add, &f);
+}
+
+static void rounded_product(int m, int n, int k, const float *a, int a_row, int a_k, const float *b,
+                            int ldb, float *c, int ldc, bool add)
+{
+    fetching nothing = { 0 };
+    strips(false, m, n, k, a, a_row, a_k, b, ldb, c, ldc, add, &nothing);
 }
 
 #endif

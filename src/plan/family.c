@@ -47,6 +47,7 @@ static const ordo_family families[] = {
         /* 1: sums that a rounding error shrank in every key tile of the forward pass; 2: softcap by
          * exp2 alone, ALiBi after the scale */
         .revision = 3,
+        .gemm_revision = 1,
         .capability = 90,
         .fraction_bits = 25,
         .sum_products = 16,
@@ -67,6 +68,7 @@ static const ordo_family families[] = {
         /* 1: heads that share keys one after the other; 2: masks that cut by spt+tail; 3: tanh of
          * softcap off by units of 1, not of itself */
         .revision = 4,
+        .gemm_revision = 1,
         .rows = rows_cpu,
         .row_count = 1,
         .full = ORDO_ORDER_ASCENDING,

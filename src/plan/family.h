@@ -28,6 +28,7 @@ typedef struct ordo_family {
     const char *name;
     ordo_backend backend;
     int revision;                    /* numeric revision; part of the key */
+    int gemm_revision;               /* that of matrix products; 0: the family has none */
     int capability;                  /* CUDA: compute capability, 10 major + minor; else 0 */
     int fraction_bits, sum_products; /* CUDA: of one sum of a matrix instruction */
     const ordo_family_row *rows;     /* by ascending head size */

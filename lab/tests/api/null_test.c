@@ -75,6 +75,27 @@ TEST(sums)
     REFUSED(ordo_sum_tree(&sum));
 }
 
+TEST(matrix_products)
+{
+    const ordo_gemm_problem one = {
+        .size = sizeof one, .m = 1, .n = 1, .k = 1, .dtype = ORDO_BF16
+    };
+    ordo_gemm_plan *made = NULL;
+    ordo_gemm_info info = ORDO_GEMM_INFO_INIT;
+    ordo_gemm_call call = ORDO_GEMM_CALL_INIT;
+    REFUSED(ordo_gemm_plan_create(NULL, &one, ORDO_BACKEND_CPU));
+    REFUSED(ordo_gemm_plan_create(&made, NULL, ORDO_BACKEND_CPU));
+    CHECK_INT(ordo_gemm_plan_create(&made, &one, ORDO_BACKEND_CPU), ORDO_OK);
+    REFUSED(ordo_gemm_plan_query(NULL, &info));
+    REFUSED(ordo_gemm_plan_query(made, NULL));
+    REFUSED(ordo_gemm_run(NULL, &call));
+    REFUSED(ordo_gemm_run(made, NULL));
+    REFUSED(ordo_gemm_run(made, &call)); /* matrices */
+    REFUSED(ordo_gemm_query(ORDO_BACKEND_CPU, NULL));
+    ordo_gemm_plan_destroy(made);
+    ordo_gemm_plan_destroy(NULL);
+}
+
 TEST(problems_and_plans)
 {
     ordo_plan *made = NULL;
@@ -317,6 +338,7 @@ int main(void)
     static const check_entry tests[] = { RUN(passes),
                                          RUN(digests),
                                          RUN(sums),
+                                         RUN(matrix_products),
                                          RUN(problems_and_plans),
                                          RUN(devices),
                                          RUN(bits),
