@@ -12,6 +12,7 @@
 #include "block/functions.h"
 #include "block/product.h"
 #include "block/random.h"
+#include "cpu/gemm.h"
 
 enum { PIECES = 64 };
 
@@ -82,11 +83,13 @@ static ordo_status make_bits_host(block_device *d, const block_bits *bits, bool 
 
 static ordo_status multiply_host(block_device *d, const block_product *product)
 {
-    if (!d->waiting)
-        return ordo_block_multiply(product, d->dtype, d->threads, NULL, NULL);
+    const bool waiting = d->waiting;
+    const ordo_gemm_problem problem = ordo_block_gemm_problem(product, d->dtype);
+    ordo_gemm_call call = ordo_block_gemm_call(product);
+    call.threads = d->threads;
     d->waiting = false;
-    ORDO_TRY(ordo_block_multiply(product, d->dtype, d->threads, make_waiting, d));
-    return bits_made(d);
+    ORDO_TRY(ordo_cpu_gemm(&problem, &call, waiting ? make_waiting : NULL, d));
+    return waiting ? bits_made(d) : ORDO_OK;
 }
 
 /* ---- memory ---- */

@@ -1,15 +1,34 @@
-/* product.h: matrix products on the host. */
+/* product.h: a product of a block as one of libordo's. */
 #ifndef BLOCK_PRODUCT_H
 #define BLOCK_PRODUCT_H
 
 #include "block/block.h"
+#include "ordo/gemm.h"
 
-/* C = A B in f32, rounded once to dtype. Every element is summed over k in ascending order, with a
- * rounded product and a rounded addition for each term, so that its bits depend neither on the
- * threads nor on the machine.
- *
- * If `beside` is not NULL, the last worker calls it first, while the others multiply. */
-ordo_status ordo_block_multiply(const block_product *product, ordo_dtype dtype, int threads,
-                                void (*beside)(void *context), void *context);
+/* What is multiplied, with elements of this type. */
+static inline ordo_gemm_problem ordo_block_gemm_problem(const block_product *product,
+                                                        ordo_dtype dtype)
+{
+    return (ordo_gemm_problem) { .size = sizeof(ordo_gemm_problem),
+                                 .m = product->m,
+                                 .n = product->n,
+                                 .k = product->k,
+                                 .dtype = dtype,
+                                 .c_dtype = dtype,
+                                 .a_transposed = product->a_transposed,
+                                 .b_transposed = product->b_transposed,
+                                 .sections = 1 };
+}
+
+/* Its matrices, all contiguous. */
+static inline ordo_gemm_call ordo_block_gemm_call(const block_product *product)
+{
+    return (ordo_gemm_call) {
+        .size = sizeof(ordo_gemm_call),
+        .a = { (void *)product->a, product->a_transposed ? product->m : product->k },
+        .b = { (void *)product->b, product->b_transposed ? product->k : product->n },
+        .c = { product->c, product->n },
+    };
+}
 
 #endif

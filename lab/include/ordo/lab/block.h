@@ -9,10 +9,10 @@
  * two halves of u. A bare block has no norms and no residuals: n1 = x, h = a wout^T, n2 = h,
  * y = act(u) wdown^T.
  *
- * Attention is libordo's. The products are the laboratory's own on the cpu, every sum in ascending
- * order and in f32; on cuda they are cuBLASLt's, loaded on demand, each with one algorithm that
- * does not depend on times. Repeated passes give the same bits, and so do all modes with dropout;
- * on the cpu the bits do not depend on the number of threads or the machine either.
+ * Attention is libordo's, and so are the products on the cpu (ordo/gemm.h); on cuda they are
+ * cuBLASLt's, loaded on demand, each with one algorithm that does not depend on times. Repeated
+ * passes give the same bits, and so do all modes with dropout; on the cpu the bits do not depend on
+ * the number of threads or the machine either.
  *
  * A runner is used by one thread at a time. */
 #ifndef ORDO_LAB_BLOCK_H
