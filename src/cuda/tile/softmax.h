@@ -51,22 +51,9 @@ ORDO_DEVICE void row_softmax(float (&s)[N], float max, float scale_log2, row_sta
     state.sum[r] = fmaf(state.sum[r], state.shrink[r], sum);
 }
 
-/* Masks columns at or beyond `limit` (one per row). */
-template <int N> ORDO_DEVICE void softmax_cut(float (&s)[N], const int (&limit)[2], int column)
+/* One step of the online softmax over both rows of a thread. */
+template <int N> ORDO_DEVICE void softmax_step(float (&s)[N], float scale_log2, row_state &state)
 {
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        if (ordo_accumulator_column(0, i) >= limit[i / 2 % 2] - column)
-            s[i] = -INFINITY;
-}
-
-/* One step of the online softmax over both rows of a thread. CUT: softmax_cut() before it. */
-template <bool CUT, int N>
-ORDO_DEVICE void softmax_step(float (&s)[N], const int (&limit)[2], int column, float scale_log2,
-                              row_state &state)
-{
-    if (CUT)
-        softmax_cut(s, limit, column);
 #pragma unroll
     for (int r = 0; r < 2; r++)
         row_softmax(s, row_top(s, state, r), scale_log2, state, r);

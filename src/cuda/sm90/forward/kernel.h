@@ -257,10 +257,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, VARLEN, BLOCKS>::THREADS,
             const int last_row = record.q_len - 1 - record.row;
             const int r = more.interval + min(row - record.row, last_row);
             const int r8 = more.interval + min(row + 8 - record.row, last_row);
-            mask_from(s, seen ? args.blocks.last[r] + 1 - at : 0,
+            hide_from(s, seen ? args.blocks.last[r] + 1 - at : 0,
                       seen ? args.blocks.last[r8] + 1 - at : 0);
             if (seen)
-                mask_before(s, args.blocks.first[r] - at, args.blocks.first[r8] - at);
+                hide_before(s, args.blocks.first[r] - at, args.blocks.first[r8] - at);
         };
         /* CUT: a tile that rows see in part; of the varlen kernel also one with a rule. */
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
@@ -272,24 +272,24 @@ __global__ void __launch_bounds__(forward_shape<D, DV, VARLEN, BLOCKS>::THREADS,
                         return row + record.diagonal - at;
                     });
                 if (cut_behind()) /* limits from the record: they are not live in between */
-                    mask_from(s, min(record.kv_len, row + record.high + 1) - at,
+                    hide_from(s, min(record.kv_len, row + record.high + 1) - at,
                               min(record.kv_len, row + 8 + record.high + 1) - at);
                 if (cut_before())
-                    mask_before(s, row + record.low - at, row + 8 + record.low - at);
+                    hide_before(s, row + record.low - at, row + 8 + record.low - at);
                 if constexpr (BLOCKS)
                     if (!is(LISTED_SEEN) || is(LISTED_CUT))
                         mask_interval(s, at, is(LISTED_SEEN));
             }
+            if constexpr (cut.value && !VARLEN)
+                mask_from(s, limit, at);
             if constexpr (by_parts) {
-                if (cut.value)
-                    softmax_cut(s, limit, at);
                 float top[2] = { row_top(s, state, 0), row_top(s, state, 1) };
                 asm volatile("" : "+f"(top[0]), "+f"(top[1])); /* before the branch */
                 draw(1);
                 row_softmax(s, top[0], args.scale_log2, state, 0);
                 row_softmax(s, top[1], args.scale_log2, state, 1);
             } else {
-                softmax_step<cut.value && !VARLEN>(s, limit, at, args.scale_log2, state);
+                softmax_step(s, args.scale_log2, state);
             }
         };
 

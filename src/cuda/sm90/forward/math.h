@@ -2,9 +2,8 @@
 #ifndef CUDA_SM90_FORWARD_MATH_H
 #define CUDA_SM90_FORWARD_MATH_H
 
-#include <math.h>
-
 #include "cuda/sm90/forward/roles.h"
+#include "cuda/tile/mask.h"
 #include "cuda/tile/softmax.h"
 
 /* P as the register operand of the next product. Dropout clears the elements whose bit in `keep`
@@ -23,11 +22,9 @@ ORDO_DEVICE void pack_probabilities(uint32_t (&p)[N / 2], const float (&s)[N], u
     }
 }
 
-/* ---- the varlen kernel ---- */
+/* ---- the varlen kernel: columns of rows `row` and `row + 8` from a limit on, or before it ---- */
 
-/* Masks columns, counted from the thread's first one, that rows `row` and `row + 8` do not see:
- * those at or beyond a limit; those before another. Few tiles have both. */
-template <int N> ORDO_DEVICE void mask_from(float (&s)[N], int limit, int limit8)
+template <int N> ORDO_DEVICE void hide_from(float (&s)[N], int limit, int limit8)
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -35,7 +32,7 @@ template <int N> ORDO_DEVICE void mask_from(float (&s)[N], int limit, int limit8
             s[i] = -INFINITY;
 }
 
-template <int N> ORDO_DEVICE void mask_before(float (&s)[N], int limit, int limit8)
+template <int N> ORDO_DEVICE void hide_before(float (&s)[N], int limit, int limit8)
 {
 #pragma unroll
     for (int i = 0; i < N; i++)

@@ -13,31 +13,6 @@
 #include "cuda/sm90/wgmma.h"
 #include "cuda/sm90/zero_rows.h"
 
-/* Masks what a thread's rows do not see, columns counted from its first one. The second row is 8
- * rows on and its limit 8 columns on, so that one comparison serves both. */
-template <int N, typename F> ORDO_DEVICE void mask_diagonal(float (&s)[N], F hidden)
-{
-#pragma unroll
-    for (int j = -1; j < N / 4; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-            if (hidden(8 * j + e)) {
-                if (j >= 0)
-                    s[4 * j + e] = -INFINITY;
-                if (j + 1 < N / 4)
-                    s[4 * j + 6 + e] = -INFINITY;
-            }
-}
-
-/* The same of columns that no row sees. */
-template <int N> ORDO_DEVICE void mask_end(float (&s)[N], int limit)
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        if (ordo_accumulator_column(0, i) >= limit)
-            s[i] = -INFINITY;
-}
-
 template <int D, bool F16, ordo_forward_rule RULE>
 __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
     forward_score_rule_kernel(const __grid_constant__ ordo_forward_args args)
@@ -139,7 +114,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, true>::THREADS, 1)
         auto mask = [&] {
             const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
             if (end > record.kv_len) {
-                mask_end(s, record.kv_len - from);
+                mask_from(s, { record.kv_len - from, record.kv_len - from }, 0);
                 if (args.batch.table) {
                     mbar_wait(Z::V_FULL + 8 * stage, parity);
                     zero_rows(Z::V + stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS,

@@ -66,7 +66,6 @@ template <bool F16> struct softmax_math {
     /* P of key tile j from its scores: those that a row does not see become 0. */
     __device__ __forceinline__ void soften(float (&d)[PHASE_SCORES], unit_state &u, int j) const
     {
-        const int unused[2] = { 0, 0 };
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, u.sequence);
         const int row = u.first + pipe.row(), column = j * PHASE_KEYS + 2 * (pipe.x % 4);
         const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
@@ -77,7 +76,7 @@ template <bool F16> struct softmax_math {
             });
         if (ordo_band_cuts(&band, u.first / PHASE_ROWS, j))
             phase_hide(d, phase_window_of(s, row, column), -INFINITY);
-        softmax_step<false>(d, unused, 0, args.scale_log2, u.rows);
+        softmax_step(d, args.scale_log2, u.rows);
         if (args.keep_bits)
             phase_drop(d, phase_load_keep(args.keep_bits, s, u.head, row, j * PHASE_KEYS, pipe.x));
     }
