@@ -1,8 +1,8 @@
 """One attention problem on the GPU on the same tensors: ours, PyTorch's, FlashAttention's.
 
-For attention_h200, features_h200 and accuracy_h200.py, which have put python/ on the path. Tensors
-are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as views in its own
-order.
+Tensors are (batch, row, head, dim), packed ones (row, head, dim); PyTorch gets them as views in its
+own order. Peers are called as their users call them: forward under no_grad, backward by
+torch.autograd.grad on a graph that is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from ctypes import byref, c_void_p, pointer
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,60 +20,17 @@ import numpy as np
 import ordo
 import torch
 import torch.utils.deterministic
+from contest import error  # noqa: F401
 from ordo._library import lib
 from ordo._problem import to_c
 from ordo._structs import ordo_call, ordo_dropout_call, sized
 from ordo.torch._blocks import blocks_on
+from shapes import Shape
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
 torch.utils.deterministic.fill_uninitialized_memory = False  # not what the peers' kernels do
 warnings.filterwarnings("ignore", category=UserWarning)  # why PyTorch takes no other backend
-
-
-@dataclass(frozen=True)
-class Shape:
-    batch: int
-    heads: int
-    kv_heads: int
-    q_len: int
-    kv_len: int
-    dim: int
-    mask: str = "full"
-    dtype: str = "bf16"
-    p: float = 0.0  # of dropout
-    window: tuple[int, int] | None = None  # left, right
-    lengths: tuple[int, ...] = ()  # packed: rows and columns of each sequence
-    v_dim: int = 0  # 0: as dim
-
-    def __str__(self) -> str:
-        lengths = f"{self.q_len}" if self.q_len == self.kv_len else f"{self.q_len}x{self.kv_len}"
-        return f"B{self.batch} H{self.heads}/{self.kv_heads} S{lengths} D{self.dim} {self.mask}"
-
-    @property
-    def values(self) -> int:
-        """Columns of v and o."""
-        return self.v_dim or self.dim
-
-    def flop(self, columns: float) -> float:
-        """Of products over so many columns, as the peers count: half of everything if causal."""
-        full = 2.0 * self.batch * self.heads * self.q_len * self.kv_len * columns
-        return full if self.mask == "full" else full / 2
-
-    @property
-    def forward_flop(self) -> float:
-        return self.flop(self.dim + self.values)
-
-    @property
-    def backward_flop(self) -> float:
-        return self.flop(3 * self.dim + 2 * self.values)
-
-    @property
-    def high(self) -> int | None:
-        """The last column that row 0 sees; None: all of them."""
-        if self.mask == "full":
-            return None
-        return self.kv_len - self.q_len if self.mask == "causal" else 0
 
 
 def problem_of(shape: Shape) -> ordo.Problem:
@@ -427,12 +383,6 @@ def exact(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
     return {"lse": lse.squeeze(3)} | {name: x.transpose(1, 2) for name, x in found.items()}
 
 
-def error(got: torch.Tensor, expected: torch.Tensor) -> float:
-    """|got - expected| / |expected|; NaN if anything is."""
-    size = expected.norm().item()
-    return ((got.double() - expected).norm() / (size if size > 0 else 1.0)).item()
-
-
 def oracle(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The library's own fp64 oracle, on the host: o, lse, dq, dk, dv."""
     import numpy
@@ -451,8 +401,9 @@ def oracle(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tens
     return found
 
 
-def why_not() -> str:
-    """Why nothing of this can run here; "" if it can."""
-    if not torch.cuda.is_available():
-        return "no CUDA device"
-    return ordo.backend_why_not("cuda")
+def add_torch(contest, shape: Shape, given: dict[str, torch.Tensor]) -> None:
+    """PyTorch's own kernels as peers: cuDNN, flash, and flash deterministic."""
+    flop = shape.both_flop
+    contest.both("cudnn", partial(Torch, shape, given, "CUDNN_ATTENTION"), flop)
+    contest.both("flash", partial(Torch, shape, given, "FLASH_ATTENTION"), flop)
+    contest.both("flash_det", partial(Torch, shape, given, "FLASH_ATTENTION", True), flop, ("bwd",))

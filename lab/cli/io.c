@@ -447,7 +447,7 @@ int cli_io(int argc, char **argv)
         OPT_TEXT("--plan", "LINE", &r.plan,
                  "of --hbm: the backward pass of this plan, a line of ordo plan --line"),
         OPT_TEXT("--measured", "FILE", &r.measured,
-                 "of --crossover: rates of bench/gpu/phase_h200 --json beside it"),
+                 "of --crossover: rates of bench/gpu/run phase_h200 beside it"),
         OPT_TEXT("--counted", "FILE", &r.counted,
                  "of --crossover: bytes of bench/gpu/counters_h200 --json beside it"),
         OPT_TEXT("--machine", "NAME|FILE", &r.machine,

@@ -1,7 +1,7 @@
 /* io_crossover.c: `ordo io --crossover`: the forms of the backward pass over head size, predicted
  * and measured.
  *
- * Measured rates come from what bench/gpu/phase_h200 --json prints: rows of a head size with
+ * Measured rates come from what bench/gpu/run phase_h200 --json writes: rows of a head size with
  * "figures" in TFLOP/s. "flash_bwd", "apart_bwd" and "phase_bwd" were measured in turns; "ours_bwd"
  * is the rate of the form that ordo uses, and counts where no figure names that form. Counted bytes
  * come from what bench/gpu/counters_h200 --json prints: "sm" of the "figures" of a row's "form" and

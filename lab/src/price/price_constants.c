@@ -49,11 +49,11 @@ static const char PAPER_TILE[] = "arXiv 2410.07531: tiles of its kernels";
 static const char NOT_IN_PAPER[] = "not counted by arXiv 2410.07531";
 static const char FORWARD_FIT[] =
     "least squares over 26 rows of ordo's own bf16 forward pass on an H200 "
-    "(bench/gpu/attention_h200), 512 to 16384 rows, head sizes 64 and 128, both masks, "
+    "(bench/gpu/run attention_h200), 512 to 16384 rows, head sizes 64 and 128, both masks, "
     "2026-11-15: mean error 1.9 %";
 static const char BACKWARD_FIT[] =
     "least squares over 22 rows of ordo's own bf16 backward pass on an H200 "
-    "(bench/gpu/attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
+    "(bench/gpu/run attention_h200), 1024 to 16384 rows, head sizes 64 and 128, both masks, "
     "2026-11-15: mean error 2.8 %";
 static const char FUSED_FIT[] = "rows without keep bits of lab/bench/measured/h200-dropout.json, "
                                 "earlier kernels; rescaled with the count of the generator's "

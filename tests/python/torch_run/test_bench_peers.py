@@ -1,4 +1,4 @@
-"""The peers of bench/gpu/attention_h200 on CPU tensors: what is timed is what is compared."""
+"""The peers of `bench/gpu/run attention_h200` on CPU tensors: what is timed is what is compared."""
 
 import sys
 import types

@@ -1,0 +1,3 @@
+# The tables of bench/gpu/run without a GPU, on passes that only pretend.
+command -v python3 >/dev/null || { echo "no python3"; exit 77; }
+PYTHONDONTWRITEBYTECODE=1 exec python3 "$ORDO_SOURCE/tests/bench/tables.py"
