@@ -11,6 +11,7 @@
     X(audit, "recompute on a CPU what a GPU computed, and compare every bit")                      \
     X(scan, "is this GPU healthy? run problems whose bits are known, and compare them")            \
     X(verify, "run a problem in many ways and compare every bit")                                  \
+    X(gemm, "multiply two matrices, print digests, compare rows in any batch")                     \
     X(bench, "time attention and compare it with the peak of the machine")                         \
     X(compare, "compare the records of two training runs")                                         \
     X(keep, "make the keep bits of dropout: statistics, rows, pictures")

@@ -2,6 +2,7 @@
 #include "kit/tensors.h"
 
 #include "kit/digest.h"
+#include "kit/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,53 +37,6 @@ static size_t width_of(const ordo_problem *p)
 
 /* ---- inputs ---- */
 
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* The sum of four 16-bit uniform numbers, centred, has nearly a normal distribution; the
- * factor makes its variance one. Integers and one product: the same on every machine. */
-static double normal(uint64_t bits)
-{
-    int64_t sum = -2 * 65535;
-    for (int i = 0; i < 4; i++)
-        sum += (int64_t)(bits >> 16 * i & 0xffff);
-    return (double)sum * 0x1.bb67ae8584caap-16; /* sqrt(3) / 65536 */
-}
-
-/* Round to nearest, ties to even; `normal` never comes near overflow. */
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static uint16_t to_f16(double x)
-{
-    int exponent;
-    const double size = fabs(x);
-    (void)frexp(size, &exponent); /* size = m * 2^exponent, m in [1/2, 1) */
-    if (exponent < -13 || size == 0)
-        exponent = -13; /* below 2^-14 the spacing stays 2^-24 */
-    const uint32_t units = (uint32_t)rint(ldexp(size, 11 - exponent));
-    /* A carry out of the 11 bits moves the exponent up by itself. */
-    const uint32_t bits = units + ((uint32_t)(exponent + 13) << 10);
-    return (uint16_t)(bits | (signbit(x) ? 0x8000u : 0));
-}
-
-static void store(const ordo_problem *p, void *data, int64_t index, double value)
-{
-    if (p->dtype == ORDO_F32)
-        ((float *)data)[index] = (float)value;
-    else
-        ((uint16_t *)data)[index] = p->dtype == ORDO_BF16 ? to_bf16((float)value) : to_f16(value);
-}
-
 typedef struct input_shape {
     const int32_t *numbers;
     int64_t length, heads, dim;
@@ -93,13 +47,14 @@ static void fill(const cli_tensors *t, void *data, const input_shape *s, uint64_
     const ordo_problem *p = &t->problem;
     for (int64_t b = 0; b < p->batch; b++) {
         const row_span at = span_of(p, s->numbers, s->length, b);
-        const uint64_t of_sequence = mix(key + (uint64_t)(t->ids ? t->ids[b] : b));
+        const uint64_t of_sequence = cli_random_mix(key + (uint64_t)(t->ids ? t->ids[b] : b));
         for (int64_t row = 0; row < at.held; row++)
             for (int64_t h = 0; h < s->heads; h++) {
-                const uint64_t place = mix(mix(of_sequence + (uint64_t)row) + (uint64_t)h);
+                const uint64_t place =
+                    cli_random_mix(cli_random_mix(of_sequence + (uint64_t)row) + (uint64_t)h);
                 const int64_t first = ((at.first + row) * s->heads + h) * s->dim;
                 for (int64_t x = 0; x < s->dim; x++)
-                    store(p, data, first + x, normal(mix(place + (uint64_t)x)));
+                    cli_random_put(data, p->dtype, first + x, place + (uint64_t)x);
             }
     }
 }
@@ -163,13 +118,14 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
         cli_tensors_free(t);
         return false;
     }
-    fill(t, t->q, &q, mix(seed ^ mix(1)));
-    fill(t, t->k, &k, mix(seed ^ mix(2)));
-    fill(t, t->v, &v, mix(seed ^ mix(3)));
-    fill(t, t->dout, &o, mix(seed ^ mix(4)));
+    fill(t, t->q, &q, cli_random_mix(seed ^ cli_random_mix(1)));
+    fill(t, t->k, &k, cli_random_mix(seed ^ cli_random_mix(2)));
+    fill(t, t->v, &v, cli_random_mix(seed ^ cli_random_mix(3)));
+    fill(t, t->dout, &o, cli_random_mix(seed ^ cli_random_mix(4)));
     fill_slopes(t);
     for (int64_t h = 0; h < p->heads; h++)
-        t->sink[h] = (float)normal(mix(mix(seed ^ mix(5)) + (uint64_t)h));
+        t->sink[h] =
+            (float)cli_random_normal(cli_random_mix(seed ^ cli_random_mix(5)) + (uint64_t)h);
     return true;
 }
 

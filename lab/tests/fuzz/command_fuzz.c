@@ -77,6 +77,18 @@ ordo_status __wrap_ordo_plan_create(ordo_plan **plan, const ordo_problem *proble
     return too_long();
 }
 
+ordo_status __real_ordo_gemm_plan_create(ordo_gemm_plan **plan, const ordo_gemm_problem *problem,
+                                         ordo_backend backend);
+ordo_status __wrap_ordo_gemm_plan_create(ordo_gemm_plan **plan, const ordo_gemm_problem *problem,
+                                         ordo_backend backend);
+ordo_status __wrap_ordo_gemm_plan_create(ordo_gemm_plan **plan, const ordo_gemm_problem *problem,
+                                         ordo_backend backend)
+{
+    const double work = (double)problem->m * (double)problem->n * (double)problem->k;
+    const bool is_long = work > MOST_WORK || problem->m + problem->n + problem->k > MOST_ELEMENTS;
+    return is_long ? too_long() : __real_ordo_gemm_plan_create(plan, problem, backend);
+}
+
 ordo_status __real_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job);
 ordo_status __wrap_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job);
 ordo_status __wrap_ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job)

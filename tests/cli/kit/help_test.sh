@@ -6,7 +6,7 @@ grep -qE '^ordo [0-9]+\.[0-9]+\.[0-9]+' "$out" || fail "--version"
 status 0 --help
 prints "Commands:"
 status 0 help
-commands="info plan run verify bench keep"
+commands="info plan run verify gemm bench keep"
 if lab; then
     prints "Laboratory:"
     commands="$commands schedule block model io"

@@ -58,6 +58,7 @@ rejects --seq 0 plan
 rejects --seq -1 plan
 every verify "$problem" --seq 32
 every bench "$problem" attention --seq 32
+every gemm "--m --n --k" --m 8 --n 8 --k 32
 every keep "$problem" --seq 32 --dropout 0.5 --dump
 if lab; then
     every schedule "--tiles" --tiles 4
