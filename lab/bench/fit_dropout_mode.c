@@ -2,14 +2,16 @@
  *
  *   build/bench/fit_dropout_mode [problems, default 4000]
  *
- * Draws problems and asks the model for the times of both passes. The three constants of each class
- * of head sizes are least squares, with most weight where both modes take about the same time, and
- * then changed step by step as long as the squares of what wrong choices lose become less. Prints
- * the table, and what the committed one and this one lose. */
+ * Draws problems and asks the model for the times of both passes. The constants of each class of
+ * head sizes are least squares, with most weight where both modes take about the same time, and
+ * then changed at random as long as the penalty of wrong choices does not grow. Prints the table,
+ * and what the committed one and this one lose. */
 #include "planner/dropout_mode.h"
 #include "tests/model/random_dropout.h"
 
-enum { CLASSES_MAX = 8, MOST = 20000 };
+enum { K = ORDO_DROPOUT_TERMS, MOST = 60000, TRIES = 6000 };
+
+static const double steps[K] = { 0.5, 0.5, 20, 0.5 }; /* of the first changes */
 
 typedef struct row {
     ordo_dropout_terms terms;
@@ -30,58 +32,57 @@ static double lost(const row *r, const ordo_dropout_saving *s)
     return loss > 0 ? loss : 0;
 }
 
+/* The squares of what wrong choices lose, and much more where that is above 2 %. */
 static double penalty(int count, int at, const ordo_dropout_saving *s)
 {
     double sum = 0;
     for (int i = 0; i < count; i++) {
-        const double loss = rows[i].terms.at == at ? lost(&rows[i], s) : 0;
-        sum += loss * loss + (loss > 0.025 ? 10 * loss * loss : 0);
+        const double loss = rows[i].terms.at == at ? lost(&rows[i], s) : 0, much = loss - 0.02;
+        sum += loss * loss + (much > 0 ? 100 * much * much + 1e-3 : 0);
     }
     return sum;
 }
 
-/* Solve the three normal equations. */
+/* Solve the normal equations. */
 static void least_squares(int count, int at, double noise, ordo_dropout_saving *s)
 {
-    double a[3][4] = { { 0 } };
+    double a[K][K + 1] = { { 0 } };
     for (int i = 0; i < count; i++) {
         const row *r = &rows[i];
-        if (r->terms.at != at)
-            continue;
-        const double x[3] = { r->terms.scores * 1e-12, r->terms.scores * r->terms.generator * 1e-12,
-                              r->terms.units * 1e-9 };
-        const double y = r->fused * (1 - noise) - r->given;
+        const double *x = r->terms.value, y = r->fused * (1 - noise) - r->given;
         const double weight = 1 / (fabs(r->made - r->fused) + 0.02 * r->fused + 1e-5);
-        for (int k = 0; k < 3; k++) {
-            for (int l = 0; l < 3; l++)
+        for (int k = 0; k < K && r->terms.at == at; k++) {
+            for (int l = 0; l < K; l++)
                 a[k][l] += weight * weight * x[k] * x[l];
-            a[k][3] += weight * weight * x[k] * y;
+            a[k][K] += weight * weight * x[k] * y;
         }
     }
-    for (int k = 0; k < 3; k++)
-        for (int l = 0; l < 3; l++)
-            for (int m = 3; l != k && m >= k; m--)
+    for (int k = 0; k < K; k++)
+        for (int l = 0; l < K; l++)
+            for (int m = K; l != k && m >= k; m--)
                 a[l][m] -= a[l][k] / a[k][k] * a[k][m];
-    s->fixed = a[0][3] / a[0][0];
-    s->made = a[1][3] / a[1][1];
-    s->start = a[2][3] / a[2][2];
+    for (int k = 0; k < K; k++)
+        s->each[k] = a[k][K] / a[k][k];
 }
 
+/* Change all constants, or one of them, by less and less. */
 static void improve(int count, int at, ordo_dropout_saving *s)
 {
-    double least = penalty(count, at, s), step = 0.32;
-    for (int halving = 0; halving < 7; halving++, step /= 2)
-        for (int k = 0; k < 6; k++) {
-            ordo_dropout_saving t = *s;
-            double *value = k / 2 == 0 ? &t.fixed : k / 2 == 1 ? &t.made : &t.start;
-            *value += (k % 2 ? -step : step) * (k / 2 == 2 ? 40 : 1);
-            const double now = penalty(count, at, &t);
-            if (now < least) {
-                least = now;
-                *s = t;
-                k = -1;
-            }
+    double least = penalty(count, at, s);
+    for (int n = 0; n < TRIES; n++) {
+        ordo_dropout_saving t = *s;
+        const int64_t only = check_between(&random_state, 0, K - 1);
+        for (int k = 0; k < K; k++)
+            if (n % 2 || k == only)
+                t.each[k] += steps[k] * pow(1e-3, n / (double)TRIES) * check_uniform(&random_state);
+        const double now = penalty(count, at, &t);
+        if (now <= least) {
+            least = now;
+            *s = t;
         }
+    }
+    for (int k = 0; k < K; k++)
+        s->each[k] = round(100 * s->each[k]) / 100;
 }
 
 static void report(const char *name, int count, const ordo_dropout_saving *savings)
@@ -102,8 +103,7 @@ int main(int count, char **arguments)
 {
     ordo_machine *h200 = NULL;
     ordo_model *model = NULL;
-    int problems = count > 1 ? atoi(arguments[1]) : 4000, classes, found = 0;
-    const ordo_dropout_saving *committed = ordo_dropout_savings(&classes);
+    int problems = count > 1 ? atoi(arguments[1]) : 4000, found = 0;
     if (ordo_machine_create(&h200, "h200") != ORDO_OK ||
         ordo_model_create(&model, h200, ORDO_CALIBRATION_SILICON) != ORDO_OK || problems > MOST)
         return 1;
@@ -123,18 +123,15 @@ int main(int count, char **arguments)
                                     made < fused * (1 - noise) };
         ordo_plan_destroy(d.plan);
     }
-    ordo_dropout_saving fitted[CLASSES_MAX];
-    for (int at = 0; at < classes; at++) {
-        fitted[at] = committed[at];
+    ordo_dropout_saving fitted[ORDO_DROPOUT_CLASSES];
+    for (int at = 0; at < ORDO_DROPOUT_CLASSES; at++) {
+        fitted[at] = ordo_dropout_savings[at];
         least_squares(found, at, noise, &fitted[at]);
         improve(found, at, &fitted[at]);
-        fitted[at].fixed = round(100 * fitted[at].fixed) / 100;
-        fitted[at].made = round(100 * fitted[at].made) / 100;
-        fitted[at].start = round(10 * fitted[at].start) / 10;
-        printf("    { %g, %.2f, %.2f, %.1f },\n", fitted[at].head_dim, fitted[at].fixed,
-               fitted[at].made, fitted[at].start);
+        printf("    { %d, { %.2f, %.2f, %.1f, %.2f } },\n", (int)fitted[at].head_dim,
+               fitted[at].each[0], fitted[at].each[1], fitted[at].each[2], fitted[at].each[3]);
     }
-    report("committed", found, committed);
+    report("committed", found, ordo_dropout_savings);
     report("fitted", found, fitted);
     ordo_model_destroy(model);
     ordo_machine_destroy(h200);

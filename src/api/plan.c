@@ -12,9 +12,9 @@
 #include "base/status.h"
 #include "base/versioned.h"
 #include "plan/check.h"
+#include "plan/sizes.h"
 #include "plan/workspace.h"
 #include "planner/choose.h"
-#include "planner/dropout_mode.h"
 #include "planner/legal.h"
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
@@ -113,15 +113,15 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
     *plan = NULL;
     if (!problem)
         return missing("problem");
-    ordo_plan *made = calloc(1, sizeof *made);
-    if (!made)
+    ordo_plan *created = calloc(1, sizeof *created);
+    if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
-    const ordo_status status = make(made, problem, machine, options);
+    const ordo_status status = make(created, problem, machine, options);
     if (status != ORDO_OK) {
-        free(made);
+        free(created);
         return status;
     }
-    *plan = made;
+    *plan = created;
     return ORDO_OK;
 }
 
@@ -133,15 +133,15 @@ ordo_status ordo_plan_parse(ordo_plan **plan, const char *text)
     *plan = NULL;
     if (!text)
         return missing("text");
-    ordo_plan *made = calloc(1, sizeof *made);
-    if (!made)
+    ordo_plan *created = calloc(1, sizeof *created);
+    if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
-    const ordo_status status = read_back(made, text);
+    const ordo_status status = read_back(created, text);
     if (status != ORDO_OK) {
-        free(made);
+        free(created);
         return status;
     }
-    *plan = made;
+    *plan = created;
     return ORDO_OK;
 }
 
@@ -171,8 +171,8 @@ ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
 {
     if (!plan || !problem)
         return missing(plan ? "problem" : "plan");
-    const ordo_problem given = ordo_problem_given(&plan->problem);
-    return ordo_versioned_answer(problem, &given, &ordo_problem_struct);
+    const ordo_problem original = ordo_problem_original(&plan->problem);
+    return ordo_versioned_answer(problem, &original, &ordo_problem_struct);
 }
 
 size_t ordo_plan_workspace(const ordo_plan *plan)
@@ -195,8 +195,8 @@ static uint64_t keep_bits_bytes(const ordo_problem *p)
     call.on_device = p->layout == ORDO_PACKED;
     call.cu_q = call.cu_kv = call.on_device ? unread : NULL;
     snprintf(said, sizeof said, "%s", ordo_last_error());
-    const ordo_problem given = ordo_problem_given(p);
-    if (ordo_dropout_open(&given, &call, false, &view) == ORDO_OK)
+    const ordo_problem original = ordo_problem_original(p);
+    if (ordo_dropout_open(&original, &call, false, &view) == ORDO_OK)
         return view.blocks * 4 * ORDO_KEEP_WORDS;
     ordo_set_error("%s", said);
     return UINT64_MAX;

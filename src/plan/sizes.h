@@ -56,4 +56,13 @@ static inline bool ordo_plan_needs_bits(const ordo_plan *plan)
            (d->keying == ORDO_KEYING_FA2 || plan->backward_form == ORDO_FORM_PHASE);
 }
 
+/* The dropout mode of a plan of which no machine is known: fused, which needs no memory, where
+ * there is a kernel that makes the bits. */
+static inline ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan)
+{
+    if (plan->segments > 0)
+        return ORDO_DROPOUT_MODE_PIPELINED;
+    return ordo_plan_needs_bits(plan) ? ORDO_DROPOUT_MODE_SEQUENTIAL : ORDO_DROPOUT_MODE_FUSED;
+}
+
 #endif

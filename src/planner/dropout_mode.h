@@ -2,7 +2,6 @@
 #ifndef PLANNER_DROPOUT_MODE_H
 #define PLANNER_DROPOUT_MODE_H
 
-#include "base/for_lab.h"
 #include "ordo/machine.h"
 #include "plan/plan.h"
 
@@ -10,29 +9,35 @@
  * is NULL. */
 void ordo_plan_advise(ordo_plan *plan, const ordo_machine *machine);
 
-/* The mode of a plan of which no machine is known: fused, which needs no memory, where there is a
- * kernel that makes the bits. */
-ORDO_FOR_LAB ordo_dropout_mode ordo_plan_default_mode(const ordo_plan *plan);
+/* The rule: given bits save both passes the sum of four terms, each times a constant of the class
+ * of the head size, and must pay for making them. lab/bench/fit_dropout_mode.c fits the constants
+ * to the performance model. */
+enum { ORDO_DROPOUT_CLASSES = 6, ORDO_DROPOUT_TERMS = 4 };
 
-/* The rule: what both passes of a head size save if the bits are given, against making them. The
- * savings are fitted to the performance model (lab/bench/fit_dropout_mode.c). */
 typedef struct ordo_dropout_saving {
-    double head_dim; /* the largest of the class */
-    double fixed;    /* picoseconds for each score */
-    double made;     /* the same for a generator of 7 rounds and 8 bits */
-    double start;    /* nanoseconds for 128 rows of a head */
+    int64_t head_dim; /* the largest of the class */
+    double each[ORDO_DROPOUT_TERMS];
 } ordo_dropout_saving;
 
+extern const ordo_dropout_saving ordo_dropout_savings[ORDO_DROPOUT_CLASSES];
+
 typedef struct ordo_dropout_terms {
-    int at;              /* the class */
-    double scores;       /* visible ones, more where workers wait for others */
-    double generator;    /* instructions over those of the generator of `made` */
-    double units;        /* 128 rows of a head; under a window the share that it leaves */
+    int at; /* the class */
+    /* scores, by how long the slowest worker takes for them; the same times the generator's
+     * instructions; rows; how unevenly workers are loaded */
+    double value[ORDO_DROPOUT_TERMS];
     double make_seconds; /* making the bits, and the call for it */
 } ordo_dropout_terms;
 
 ordo_dropout_terms ordo_plan_dropout_terms(const ordo_plan *plan);
-double ordo_dropout_saved(const ordo_dropout_terms *terms, const ordo_dropout_saving *saving);
-const ordo_dropout_saving *ordo_dropout_savings(int *count);
+
+static inline double ordo_dropout_saved(const ordo_dropout_terms *terms,
+                                        const ordo_dropout_saving *saving)
+{
+    double seconds = 0;
+    for (int k = 0; k < ORDO_DROPOUT_TERMS; k++)
+        seconds += terms->value[k] * saving->each[k];
+    return seconds;
+}
 
 #endif

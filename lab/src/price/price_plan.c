@@ -11,7 +11,6 @@
 #include "base/keep.h"
 #include "base/status.h"
 #include "plan/sizes.h"
-#include "planner/dropout_mode.h"
 #include "price/predict.h"
 
 /* The memory over the bits of a call: at least this to make them, and this to keep them for every
@@ -120,9 +119,9 @@ static void price_dropout(const ordo_model *model, const ordo_attention_shape *s
 
 ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
 {
-    ordo_plan_price made = { .utilization = 1, .mode = ORDO_DROPOUT_MODE_FUSED };
+    ordo_plan_price found = { .utilization = 1, .mode = ORDO_DROPOUT_MODE_FUSED };
     if (ordo_problem_empty(&plan->problem)) {
-        *price = made;
+        *price = found;
         return ORDO_OK;
     }
     ordo_attention_shape s = ordo_plan_shape(&plan->problem);
@@ -131,7 +130,7 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype %s: machine \"%s\" states no rate for it",
                          ordo_dtype_name(plan->problem.dtype), ordo_machine_name(model->machine));
     ORDO_TRY(ordo_plan_measure(plan, model->machine, &work));
-    made.utilization = s.utilization = work.utilization;
+    found.utilization = s.utilization = work.utilization;
     double share = 1;
     if (plan->problem.window.on) {
         const ordo_tile tile = plan->backward_tile;
@@ -140,15 +139,15 @@ ordo_status ordo_price_plan(const ordo_model *model, const ordo_plan *plan, ordo
     }
     const bool drops = plan->problem.dropout.p > 0;
     const ordo_keep_source keep = drops ? ORDO_KEEP_GIVEN : ORDO_KEEP_NONE;
-    made.forward = pass(model, s, share, false, keep);
-    made.backward = pass(model, s, share, true, keep);
+    found.forward = pass(model, s, share, false, keep);
+    found.backward = pass(model, s, share, true, keep);
     if (drops) {
         const ordo_kernel_counts *counts = ordo_rng_counts(&s.rng);
         if (!counts)
             return ordo_fail(ORDO_ERR_UNSUPPORTED, "%d rounds, %d bits: not priced", s.rng.rounds,
                              s.rng.bits);
-        price_dropout(model, &s, share, counts, plan, &made);
+        price_dropout(model, &s, share, counts, plan, &found);
     }
-    *price = made;
+    *price = found;
     return ORDO_OK;
 }
