@@ -37,14 +37,14 @@ static void key_gradient(panels *w)
     w->k->product(COLS, w->dim, ROWS, w->s, w->ld_q, 1, w->b, w->ld, w->c, w->ld, true, NULL);
 }
 
-static ordo_scores tile_of(const panels *w, bool cut)
+static ordo_scores tile_of(const panels *w, bool partial)
 {
     return (ordo_scores) { .rows = ROWS,
                            .cols = COLS,
                            .ld = w->ld_q,
-                           .cut = cut,
+                           .partial = partial,
                            .low = -ORDO_BAND_OPEN,
-                           .high = cut ? COLS - 1 - ROWS / 2 : ORDO_BAND_OPEN,
+                           .high = partial ? COLS - 1 - ROWS / 2 : ORDO_BAND_OPEN,
                            .scale2 = 0.18f,
                            .keep_scale = 1 };
 }
@@ -59,7 +59,7 @@ static void softmax(panels *w)
     fill_scores(w);
     w->k->softmax(&z, w->s, w->m, w->l, w->alpha);
 }
-static void softmax_cut(panels *w)
+static void softmax_partial(panels *w)
 {
     const ordo_scores z = tile_of(w, true);
     fill_scores(w);
@@ -119,7 +119,7 @@ static const row rows[] = {
     { "product  p^T dout", key_gradient, true, 1 },
     { "fill a score tile", fill_scores, false, 2 },
     { "softmax + fill, of forward", softmax, false, 2 },
-    { "softmax, cut, + fill", softmax_cut, false, 2 },
+    { "softmax, partial, + fill", softmax_partial, false, 2 },
     { "rescale", rescale, false, 2 },
     { "gradients + fill, of backward", gradients, false, 5 },
     { "accumulate", accumulate, false, 5 },

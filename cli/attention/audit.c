@@ -391,7 +391,7 @@ int cli_audit(int argc, char **argv)
     audit a = { .lock = PTHREAD_MUTEX_INITIALIZER, .first = -1, .first_unknown = -1 };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
-        r.seeded = options[1].given;
+        r.seeded = options[1].used;
         status = run_audit(&a, &r);
         cli_audit_free(&a.record);
         free(a.items);

@@ -128,21 +128,13 @@ static int open_files(cli_audit_record *r, const char *const *paths, size_t coun
 
 /* ---- the plan, and what else decides the bits ---- */
 
-static char *copy(const char *text)
-{
-    char *made = malloc(strlen(text) + 1);
-    if (made)
-        memcpy(made, text, strlen(text) + 1);
-    return made;
-}
-
 /* A text of the command line takes the place of one in a file. */
 static int replace(char **text, const char *typed)
 {
     if (typed == NULL)
         return CLI_OK;
     free(*text);
-    *text = copy(typed);
+    *text = strdup(typed);
     return *text ? CLI_OK : cli_out_of_memory();
 }
 

@@ -14,16 +14,16 @@ typedef struct burst {
     const ordo_plan *plan;
     const cli_stage *stage;
     int what;
-    void *flush;   /* more than the caches hold */
-    void **events; /* two per run */
-    size_t made;   /* so many of them */
+    void *flush;    /* more than the caches hold */
+    void **events;  /* two per run */
+    size_t created; /* so many of them */
 } burst;
 
 static ordo_status make_events(burst *b, size_t count)
 {
     ordo_status status = ORDO_OK;
-    for (; b->made < count && status == ORDO_OK; b->made += status == ORDO_OK)
-        status = ordo_device_event_create(&b->events[b->made]);
+    for (; b->created < count && status == ORDO_OK; b->created += status == ORDO_OK)
+        status = ordo_device_event_create(&b->events[b->created]);
     return status;
 }
 
@@ -89,7 +89,7 @@ int cli_bench_device(const ordo_plan *plan, const cli_stage *stage, int what, do
     if (status == ORDO_OK)
         status = warm_up_and_run(&b, seconds, samples, runs);
     const int exit_status = cli_library(status);
-    for (size_t i = 0; i < b.made; i++)
+    for (size_t i = 0; i < b.created; i++)
         (void)ordo_device_event_destroy(b.events[i]);
     (void)ordo_device_free(b.flush);
     free(b.events);

@@ -152,7 +152,7 @@ static int show(const request *r, const cli_plan_report *reports, size_t count)
 static int refuse_given(const cli_option *options, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (options[i].given && options[i].kind != CLI_JSON)
+        if (options[i].used && options[i].kind != CLI_JSON)
             return cli_usage("%s: the line after --read already states the problem",
                              options[i].name);
     return CLI_OK;

@@ -64,7 +64,7 @@ static bool typed(const cli_problem *words, const char *name)
 {
     for (int i = 0; i < CLI_PROBLEM_OPTIONS; i++)
         if (strcmp(words->options[i].name, name) == 0)
-            return words->options[i].given;
+            return words->options[i].used;
     return false;
 }
 

@@ -33,7 +33,7 @@ static int check_parsed(const cli_problem *p)
                                          "--kv-lens", "--block-mask", "--threads",       "--json" };
     for (size_t i = 0; i < CLI_PROBLEM_OPTIONS; i++)
         for (size_t x = 0; x < sizeof names / sizeof names[0]; x++)
-            if (p->options[i].given && strcmp(p->options[i].name, names[x]) == 0)
+            if (p->options[i].used && strcmp(p->options[i].name, names[x]) == 0)
                 return cli_usage("--problem: %s: expected one dense sequence; the scan copies it",
                                  names[x]);
     if (p->dtype == ORDO_F32)

@@ -153,14 +153,15 @@ static int check_grid(trial *t, int64_t workers, bool noisy)
     if (workers != t->info.workers && !promised(t, ORDO_PROMISE_PORTABLE, c))
         return CLI_OK;
     options.workers = workers;
-    const ordo_status made =
+    const ordo_status created =
         ordo_plan_create(&plan, &t->problem, t->request->job.problem.machine, &options);
-    if (made == ORDO_ERR_UNSUPPORTED) { /* too few for an order whose chains wait on each other */
+    if (created ==
+        ORDO_ERR_UNSUPPORTED) { /* too few for an order whose chains wait on each other */
         not_run(c, ordo_last_error());
         return CLI_OK;
     }
     t->stage.noise = noisy ? &t->noise : NULL;
-    const int status = made == ORDO_OK ? repeat(t, plan, 0, c) : cli_library(made);
+    const int status = created == ORDO_OK ? repeat(t, plan, 0, c) : cli_library(created);
     t->stage.noise = NULL;
     ordo_plan_destroy(plan);
     return status;
@@ -232,11 +233,11 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
         CLI_TRY(cli_block_mask_part(t->first.block_mask, alone.q_len, alone.kv_len, &mask));
     if (mask)
         alone.blocks.entries = mask->entries > 0 ? mask->entries : 1;
-    ordo_status made =
+    ordo_status created =
         ordo_plan_create(&plan, &alone, t->request->job.problem.machine, &t->request->job.options);
-    if (made == ORDO_OK)
-        made = ordo_plan_query(plan, &info);
-    int status = cli_library(made);
+    if (created == ORDO_OK)
+        created = ordo_plan_query(plan, &info);
+    int status = cli_library(created);
     if (status == CLI_OK && strcmp(info.numeric_key, t->info.numeric_key) != 0) {
         ordo_plan_destroy(plan); /* the shape made ordo replace the order: other bits, rightly */
         ordo_block_mask_destroy(mask);
@@ -280,12 +281,12 @@ static bool reverse(const ordo_problem *p, const int32_t *numbers, int32_t **out
     *out = NULL;
     if (numbers == NULL)
         return true;
-    int32_t *made = malloc(sizeof *made * (size_t)(n + 1));
-    if (made == NULL)
+    int32_t *reversed = malloc(sizeof *reversed * (size_t)(n + 1));
+    if (reversed == NULL)
         return false;
     for (int64_t b = 0; b < n + packed; b++)
-        made[b] = packed ? numbers[n] - numbers[n - b] : numbers[n - 1 - b];
-    *out = made;
+        reversed[b] = packed ? numbers[n] - numbers[n - b] : numbers[n - 1 - b];
+    *out = reversed;
     return true;
 }
 

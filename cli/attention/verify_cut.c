@@ -107,28 +107,28 @@ static ordo_call call_of(const cutting *x, const piece *p)
     c.carry = p->carry;
     c.dk_sums = p->carry ? x->dk_sums : NULL;
     c.dv_sums = p->carry ? x->dv_sums : NULL;
-    c.dsink_parts = NULL; /* sums of rows that a piece has not */
+    c.dsink_parts = NULL; /* sums of rows that a problem has not */
     c.sink = p->column > 0 ? NULL : c.sink;
     return c;
 }
 
 static ordo_problem problem_of(const cutting *x, const piece *p)
 {
-    ordo_problem made = x->t->first->problem;
-    made.layout = ORDO_DENSE;
-    made.batch = 1;
-    made.total_q = made.total_kv = 0;
-    made.q_len = p->rows;
-    made.kv_len = p->columns > 0 ? p->columns : ORDO_NO_KEYS;
-    made.shard.batch0 += p->sequence;
-    made.shard.row0 = made.shard.col0 = made.shard.q_total = made.shard.kv_total = 0;
+    ordo_problem problem = x->t->first->problem;
+    problem.layout = ORDO_DENSE;
+    problem.batch = 1;
+    problem.total_q = problem.total_kv = 0;
+    problem.q_len = p->rows;
+    problem.kv_len = p->columns > 0 ? p->columns : ORDO_NO_KEYS;
+    problem.shard.batch0 += p->sequence;
+    problem.shard.row0 = problem.shard.col0 = problem.shard.q_total = problem.shard.kv_total = 0;
     if (p->placed) {
-        made.shard.row0 = p->row;
-        made.shard.col0 = p->column;
-        made.shard.q_total = cli_tensors_extent(x->t->first, CLI_O, p->sequence).rows;
-        made.shard.kv_total = cli_tensors_extent(x->t->first, CLI_DK, p->sequence).rows;
+        problem.shard.row0 = p->row;
+        problem.shard.col0 = p->column;
+        problem.shard.q_total = cli_tensors_extent(x->t->first, CLI_O, p->sequence).rows;
+        problem.shard.kv_total = cli_tensors_extent(x->t->first, CLI_DK, p->sequence).rows;
     }
-    return made;
+    return problem;
 }
 
 static ordo_status run_passes(const cutting *x, const piece *p, const ordo_plan *plan)

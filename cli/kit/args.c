@@ -151,9 +151,9 @@ static cli_option *find_renamed(const cli_syntax *syntax, const char *word, size
 /* One option; `value` is what followed '=', or NULL. Advances over a value in argv. */
 static int take(cli_option *o, const char *value, int argc, char **argv, int *at)
 {
-    if (o->given && o->kind != CLI_WORDS)
+    if (o->used && o->kind != CLI_WORDS)
         return cli_usage("%s: given twice", o->name);
-    o->given = true;
+    o->used = true;
     if (o->kind == CLI_JSON) {
         *(cli_json_target *)o->target = (cli_json_target) { true, value };
         return value && *value == '\0' ? bad_value(o, value) : CLI_OK;
@@ -182,7 +182,7 @@ static int check_outputs(const cli_syntax *syntax)
                 path = ((const cli_json_target *)o->target)->path;
             else if (o->kind == CLI_OUTPUT)
                 path = *(const char *const *)o->target;
-            if (o->given && path)
+            if (o->used && path)
                 CLI_TRY(cli_file_check(path));
         }
     return CLI_OK;
@@ -212,25 +212,25 @@ bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_st
     }
     for (size_t s = 0; s < syntax->count; s++) {
         const cli_section *section = &syntax->sections[s];
-        const char *given = section->instead ? cli_section_given(section) : NULL;
-        if (given)
+        const char *used = section->instead ? cli_section_used(section) : NULL;
+        if (used)
             cli_error(CLI_OK, "note: %s will not be accepted by the next version; expected %s",
-                      given, section->instead);
+                      used, section->instead);
     }
     *exit_status = check_outputs(syntax);
     return *exit_status == CLI_OK;
 }
 
-bool cli_args_given(const cli_syntax *syntax, const char *name)
+bool cli_args_used(const cli_syntax *syntax, const char *name)
 {
     const cli_option *o = find(syntax, name, strlen(name));
-    return o && o->given;
+    return o && o->used;
 }
 
-const char *cli_section_given(const cli_section *section)
+const char *cli_section_used(const cli_section *section)
 {
     for (size_t i = 0; i < section->count; i++)
-        if (section->options[i].given)
+        if (section->options[i].used)
             return section->options[i].name;
     return NULL;
 }

@@ -36,7 +36,7 @@ typedef struct cli_option {
     void *target;
     const char *help;
     int64_t low, high; /* CLI_INT and CLI_LIST */
-    bool given;
+    bool used;
 } cli_option;
 
 typedef struct cli_section {
@@ -93,9 +93,9 @@ typedef struct cli_json_target {
 bool cli_args_read(const cli_syntax *syntax, int argc, char **argv, int *exit_status);
 
 /* Whether the option `name` of these sections was on the command line. */
-bool cli_args_given(const cli_syntax *syntax, const char *name);
+bool cli_args_used(const cli_syntax *syntax, const char *name);
 
 /* The name of the first option of a section that was on the command line; NULL if none was. */
-const char *cli_section_given(const cli_section *section);
+const char *cli_section_used(const cli_section *section);
 
 #endif

@@ -48,30 +48,30 @@ static char **environment(char *ask, char *target)
     size_t count = 0, used = 0;
     while (environ[count])
         count++;
-    char **made = malloc((count + 3) * sizeof *made);
-    if (made == NULL)
+    char **environment = malloc((count + 3) * sizeof *environment);
+    if (environment == NULL)
         return NULL;
     for (size_t i = 0; i < count; i++)
         if (!is_named(environ[i], ASK) && !is_named(environ[i], "ORDO_CPU"))
-            made[used++] = environ[i];
-    made[used++] = ask;
+            environment[used++] = environ[i];
+    environment[used++] = ask;
     if (*target)
-        made[used++] = target;
-    made[used] = NULL;
-    return made;
+        environment[used++] = target;
+    environment[used] = NULL;
+    return environment;
 }
 
 /* The words after "ordo": argv[0] is the command's name. */
 static char **words_of(int argc, char **argv)
 {
     static char name[] = "ordo";
-    char **made = malloc(((size_t)argc + 2) * sizeof *made);
-    if (made == NULL)
+    char **words = malloc(((size_t)argc + 2) * sizeof *words);
+    if (words == NULL)
         return NULL;
-    made[0] = name;
-    memcpy(made + 1, argv, (size_t)argc * sizeof *made);
-    made[argc + 1] = NULL;
-    return made;
+    words[0] = name;
+    memcpy(words + 1, argv, (size_t)argc * sizeof *words);
+    words[argc + 1] = NULL;
+    return words;
 }
 
 /* Start it with its standard output in the pipe; its messages are discarded. */

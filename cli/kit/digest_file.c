@@ -101,14 +101,6 @@ static char *after(lines *l, const char *word)
     return line + length + 1;
 }
 
-static char *copy(const char *text)
-{
-    char *made = malloc(strlen(text) + 1);
-    if (made)
-        memcpy(made, text, strlen(text) + 1);
-    return made;
-}
-
 static int read_digest(lines *l, const char *name, uint64_t *digest)
 {
     const char *text = after(l, name);
@@ -131,8 +123,8 @@ static int read_block(lines *l, cli_digest_block *block)
     if (parsed != ORDO_OK)
         return cli_error(cli_exit_of(parsed), "%s:%zu: %s", l->path, l->number - 1,
                          ordo_last_error());
-    block->line = copy(line);
-    block->inputs = copy(inputs);
+    block->line = strdup(line);
+    block->inputs = strdup(inputs);
     int status = block->line && block->inputs ? CLI_OK : cli_out_of_memory();
     const int outputs = status == CLI_OK ? CLI_OUTPUTS - !has_sinks(block->inputs) : 0;
     block->of[CLI_DSINK] = 0;

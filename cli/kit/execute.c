@@ -107,7 +107,7 @@ int cli_job_finish(cli_job *job)
 {
     job->options = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;
     const cli_section choices = { .options = job->choices.options, .count = CLI_CHOICE_OPTIONS };
-    const char *choice = job->problem.line ? cli_section_given(&choices) : NULL;
+    const char *choice = job->problem.line ? cli_section_used(&choices) : NULL;
     if (choice)
         return cli_usage("%s: the line of --plan states it", choice);
     CLI_TRY(cli_problem_finish(&job->problem));
@@ -155,13 +155,13 @@ int cli_job_plan(const cli_job *job, const ordo_problem *problem, double runs, d
                  ordo_plan **plan, ordo_plan_info *info)
 {
     /* The plan first: what is no problem at all is not one that is too large. */
-    ordo_status made = job->problem.plan
-                           ? ordo_plan_parse(plan, job->problem.line)
-                           : ordo_plan_create(plan, problem, job->problem.machine, &job->options);
+    ordo_status created =
+        job->problem.plan ? ordo_plan_parse(plan, job->problem.line)
+                          : ordo_plan_create(plan, problem, job->problem.machine, &job->options);
     *info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
-    if (made == ORDO_OK)
-        made = ordo_plan_query(*plan, info);
-    return made == ORDO_OK ? check_size(job, problem, runs, copies) : cli_library(made);
+    if (created == ORDO_OK)
+        created = ordo_plan_query(*plan, info);
+    return created == ORDO_OK ? check_size(job, problem, runs, copies) : cli_library(created);
 }
 
 int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan, int64_t threads)

@@ -53,7 +53,7 @@ int cli_problem_read_plan(cli_problem *p)
     if (p->line == NULL || p->plan)
         return CLI_OK;
     for (size_t i = 0; i < CLI_PROBLEM_OPTIONS; i++)
-        if (p->options[i].given && !stays(p->options[i].name))
+        if (p->options[i].used && !stays(p->options[i].name))
             return cli_usage("%s: the line of --plan states it", p->options[i].name);
     CLI_TRY(cli_library(ordo_plan_parse(&p->plan, p->line)));
     CLI_TRY(cli_library(ordo_plan_query(p->plan, &info)));

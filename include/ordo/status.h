@@ -65,9 +65,9 @@ ORDO_API ordo_build ordo_build_query(void);
 
 template <class Struct> inline Struct ordo_sized()
 {
-    Struct made = Struct();
-    made.size = sizeof(Struct);
-    return made;
+    Struct created = Struct();
+    created.size = sizeof(Struct);
+    return created;
 }
 #define ORDO_SIZED(Struct) ordo_sized<Struct>()
 #else

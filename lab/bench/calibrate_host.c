@@ -311,14 +311,14 @@ typedef struct subject {
 
 static float *values(size_t count, uint64_t seed)
 {
-    float *made = malloc(count * sizeof *made);
-    if (!made)
+    float *data = malloc(count * sizeof *data);
+    if (!data)
         stop("out of memory");
     for (size_t i = 0; i < count; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        made[i] = (float)(int32_t)(seed >> 32) * 0x1p-31f;
+        data[i] = (float)(int32_t)(seed >> 32) * 0x1p-31f;
     }
-    return made;
+    return data;
 }
 
 static void run_pass(void *argument)

@@ -321,12 +321,12 @@ static contest backend_contest(int n, int d, int rounds)
     call->workspace_bytes = bytes;
     call->threads = 1;
     must(ordo_attention_forward(p.plan, call));
-    const contest made = hold(&(pair) { single_seconds, together_seconds, &p }, rounds);
+    const contest result = hold(&(pair) { single_seconds, together_seconds, &p }, rounds);
     ordo_cpu_phase_force(0);
     free(all);
     free(space);
     ordo_plan_destroy(p.plan);
-    return made;
+    return result;
 }
 
 /* ---- the whole ---- */

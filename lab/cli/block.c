@@ -349,10 +349,10 @@ int cli_block(int argc, char **argv)
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
         for (size_t i = 0; r.dropout == 0 && i < sizeof dropout / sizeof dropout[0]; i++)
-            if (dropout[i].given && dropout[i].target != &r.dropout &&
+            if (dropout[i].used && dropout[i].target != &r.dropout &&
                 dropout[i].target != &r.mode && dropout[i].target != &r.seed)
                 return cli_usage("%s: expected only with --dropout above 0", dropout[i].name);
-        r.limit_keep_bits = cli_args_given(&syntax, "--keep-bits-memory");
+        r.limit_keep_bits = cli_args_used(&syntax, "--keep-bits-memory");
         status = run_request(&r);
     }
     return status;

@@ -199,14 +199,14 @@ static double key_heads(const ordo_io_problem *p)
 static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io_row *row)
 {
     const ordo_io_problem *p = &row->problem;
-    const ordo_io_tiles *given = tiles->rows || tiles->cols || tiles->panel ? tiles : NULL;
+    const ordo_io_tiles *sizes = tiles->rows || tiles->cols || tiles->panel ? tiles : NULL;
     ordo_io_choice choice;
     ordo_status status = ordo_io_bound_best(p, &row->bound);
     ordo_io_sparse form;
     if (status == ORDO_OK && r->sparse && (status = ordo_io_sparse_of(p, &form)) == ORDO_OK)
         row->sparse = key_heads(p) * ordo_io_sparse_form(&form);
     if (status == ORDO_OK)
-        status = ordo_io_choose(p, row->algorithm, given, &choice);
+        status = ordo_io_choose(p, row->algorithm, sizes, &choice);
     if (status != ORDO_OK)
         return status;
     row->algorithm = choice.algorithm;
@@ -214,9 +214,9 @@ static ordo_status fill_row(const request *r, const ordo_io_tiles *tiles, cli_io
     row->predicted = choice.words;
     if (r->predict || (r->sweep && !r->through.replacement))
         return ORDO_OK;
-    status = r->through.replacement ? ordo_io_cache_run(p, choice.algorithm, given, &r->through,
+    status = r->through.replacement ? ordo_io_cache_run(p, choice.algorithm, sizes, &r->through,
                                                         &row->report, &row->inner)
-                                    : ordo_io_run(p, choice.algorithm, given, &row->report);
+                                    : ordo_io_run(p, choice.algorithm, sizes, &row->report);
     if (status != ORDO_OK)
         return status;
     row->counted = true;
@@ -384,8 +384,8 @@ static int run(request *r)
 static int check_tables(const request *r, const cli_section sections[2])
 {
     for (int i = 0; i < 2 && (r->devices || r->crossover); i++)
-        if (cli_section_given(&sections[i]))
-            return cli_usage("%s: does not go with --%s", cli_section_given(&sections[i]),
+        if (cli_section_used(&sections[i]))
+            return cli_usage("%s: does not go with --%s", cli_section_used(&sections[i]),
                              r->devices ? "devices" : "crossover");
     return CLI_OK;
 }
@@ -492,7 +492,7 @@ int cli_io(int argc, char **argv)
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status)) {
-        r.budget_given = cli_args_given(&syntax, "--budget");
+        r.budget_given = cli_args_used(&syntax, "--budget");
         status = check_tables(&r, sections);
         if (status == CLI_OK)
             status = run(&r);

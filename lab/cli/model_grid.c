@@ -16,7 +16,7 @@ static int figure_block(request *r, const cli_syntax *syntax)
 {
     static const char *const free[] = { "--precision", "--bits", "--generator" };
     for (size_t i = 0; i < CLI_MODEL_BLOCK; i++) {
-        bool may = !r->block.options[i].given;
+        bool may = !r->block.options[i].used;
         for (size_t k = 0; k < sizeof free / sizeof free[0]; k++)
             may |= strcmp(r->block.options[i].name, free[k]) == 0;
         if (!may)
@@ -24,9 +24,9 @@ static int figure_block(request *r, const cli_syntax *syntax)
                              "--precision, --bits and --generator",
                              r->block.options[i].name);
     }
-    if (!cli_args_given(syntax, "--precision"))
+    if (!cli_args_used(syntax, "--precision"))
         r->block.precision = ORDO_PRECISION_FP8;
-    if (!cli_args_given(syntax, "--bits") && !cli_args_given(syntax, "--generator")) {
+    if (!cli_args_used(syntax, "--bits") && !cli_args_used(syntax, "--generator")) {
         r->block.bits = 32;
         r->block.generator = ORDO_GENERATOR_COMPARE;
     }
@@ -42,11 +42,11 @@ static int make_figure(request *r, const cli_syntax *syntax, cli_grid *grid, cli
             "--measured: figures 13, cost and speedup show measured values, figure %s does not",
             cli_figure_name(r->figure));
     CLI_TRY(figure_block(r, syntax));
-    if (!cli_args_given(syntax, "--machine"))
+    if (!cli_args_used(syntax, "--machine"))
         r->model.machine_name = "h100";
     if (r->measured) {
         CLI_TRY(cli_measured_read(measured, r->measured));
-        if (!cli_args_given(syntax, "--machine") && measured->machine[0] != '\0')
+        if (!cli_args_used(syntax, "--machine") && measured->machine[0] != '\0')
             r->model.machine_name = measured->machine;
     }
     grid->measured = r->measured;

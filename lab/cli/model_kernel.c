@@ -77,7 +77,7 @@ static int check_options(const request *r, const cli_section *section)
         const char *name = section->options[i].name;
         char word[32];
         snprintf(word, sizeof word, "%s ", name);
-        if (section->options[i].given && !strstr(takes[r->kernel], word))
+        if (section->options[i].used && !strstr(takes[r->kernel], word))
             return cli_usage("%s: does not go with --kernel %s", name, kernels[r->kernel]);
     }
     return CLI_OK;

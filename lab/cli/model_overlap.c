@@ -149,9 +149,9 @@ static int run(request *r, const cli_section *preset)
 {
     if (!r->path == !r->preset.name)
         return cli_usage("expected a file of kernels, or --preset");
-    if (r->path && cli_section_given(preset))
+    if (r->path && cli_section_used(preset))
         return cli_usage("%s: of presets only; the file states its kernels",
-                         cli_section_given(preset));
+                         cli_section_used(preset));
     r->kernels = calloc(1, sizeof *r->kernels);
     if (!r->kernels)
         return cli_out_of_memory();

@@ -191,10 +191,10 @@ static int fill(page *p)
     around(x, sizeof x, "seq", a->seq, 128 * rows * (a->segments ? a->segments : 1));
     /* With a number of key heads given, other widths would not have whole groups. */
     around(y, sizeof y, "embed", a->embed, a->kv_heads ? INT64_MAX : a->head_dim * ranks);
-    int made = cli_grid_axes(&p->speedup, p->priced.model, a, x, y, "overlapped_over_sequential");
-    if (made == CLI_OK)
-        made = cli_grid_axes(&p->cost, p->priced.model, a, x, y, "dropout_cost");
-    return made;
+    int status = cli_grid_axes(&p->speedup, p->priced.model, a, x, y, "overlapped_over_sequential");
+    if (status == CLI_OK)
+        status = cli_grid_axes(&p->cost, p->priced.model, a, x, y, "dropout_cost");
+    return status;
 }
 
 int cli_model_report(int argc, char **argv)

@@ -154,7 +154,7 @@ static int run(table *t, const cli_syntax *syntax, const wanted *w)
         return cli_out_of_memory();
     for (size_t i = 0; i < t->count; i++)
         t->rows[i].is = t->measured.rows[i];
-    if (!cli_args_given(syntax, "--machine"))
+    if (!cli_args_used(syntax, "--machine"))
         t->model->machine_name = t->measured.machine[0] != '\0' ? t->measured.machine : "host";
     CLI_TRY(cli_model_open(t->model, false));
     for (size_t i = 0; i < t->count; i++)

@@ -72,11 +72,11 @@ static void tell(ordo_audit_difference *to, const ordo_audit_difference *x)
 static void check_output(const ordo_problem *p, const ordo_call *c, output x,
                          ordo_audit_difference *difference)
 {
-    const int64_t rows = space(p, x.keys), *given = x.tensor->stride;
-    const bool tight = given[3] == 0;
-    const int64_t row_stride = tight ? x.heads * x.dim : given[1];
-    const int64_t strides[3] = { tight ? rows * row_stride : given[0], row_stride,
-                                 tight ? x.dim : given[2] };
+    const int64_t rows = space(p, x.keys), *step = x.tensor->stride;
+    const bool tight = step[3] == 0;
+    const int64_t row_stride = tight ? x.heads * x.dim : step[1];
+    const int64_t strides[3] = { tight ? rows * row_stride : step[0], row_stride,
+                                 tight ? x.dim : step[2] };
     for (int64_t b = 0; x.tensor->data && b < sequences(p); b++)
         for (int64_t row = first_blank(p, c, x.keys, b); row < rows; row++)
             for (int64_t at = 0; at < x.heads * x.dim; at++) {

@@ -53,9 +53,9 @@ typedef struct part {
 static ordo_status clear(const place *at, const ordo_problem *p, part x)
 {
     const bool packed = p->layout == ORDO_PACKED, tight = x.tensor->stride[3] == 0;
-    const int64_t *given = x.tensor->stride;
-    const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : given[0],
-                                tight ? x.heads * x.dim : given[1], tight ? x.dim : given[2] };
+    const int64_t *step = x.tensor->stride;
+    const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : step[0],
+                                tight ? x.heads * x.dim : step[1], tight ? x.dim : step[2] };
     int64_t count[3] = { packed ? 1 : p->batch, x.rows - x.first, x.heads };
     if (count[0] == 0 || count[1] == 0)
         return ORDO_OK;
@@ -79,9 +79,9 @@ static ordo_status clear(const place *at, const ordo_problem *p, part x)
 static void round_sums(const ordo_problem *p, part x, const float *sums, float factor)
 {
     const bool packed = p->layout == ORDO_PACKED, tight = x.tensor->stride[3] == 0;
-    const int64_t *given = x.tensor->stride;
-    const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : given[0],
-                                tight ? x.heads * x.dim : given[1], tight ? x.dim : given[2] };
+    const int64_t *step = x.tensor->stride;
+    const int64_t stride[3] = { tight ? x.rows * x.heads * x.dim : step[0],
+                                tight ? x.heads * x.dim : step[1], tight ? x.dim : step[2] };
     for (int64_t line = 0; line < (packed ? 1 : p->batch) * x.rows * x.heads; line++) {
         const int64_t head = line % x.heads, row = line / x.heads % x.rows;
         const int64_t b = line / x.heads / x.rows;

@@ -192,14 +192,14 @@ static ordo_status check_documents(const int64_t *ids, int64_t length, int64_t c
 {
     document *all = malloc((size_t)(count + 1) * sizeof *all);
     ordo_status status = ORDO_OK;
-    int64_t made = 0;
+    int64_t entries = 0;
     if (!all)
         return no_memory();
     for (int64_t r = 0; r < length; r++)
         if (ids[r] >= 0 && (r == 0 || ids[r] != ids[r - 1]))
-            all[made++] = (document) { ids[r], r };
-    qsort(all, (size_t)made, sizeof *all, by_id);
-    for (int64_t x = 1; x < made && status == ORDO_OK; x++)
+            all[entries++] = (document) { ids[r], r };
+    qsort(all, (size_t)entries, sizeof *all, by_id);
+    for (int64_t x = 1; x < entries && status == ORDO_OK; x++)
         if (all[x].id == all[x - 1].id)
             status = ordo_fail(ORDO_ERR_UNSUPPORTED,
                                "ids[%" PRId64 "] %" PRId64 ": comes back after other documents, as "

@@ -299,11 +299,11 @@ static ordo_status check_lengths(const ordo_problem *p, bool host, const ordo_ca
         { "kv_lens", c->kv_lens, ORDO_PADDED },
     };
     for (int i = 0; i < 4; i++) {
-        const bool given = arrays[i].lengths != NULL, wanted = p->layout == arrays[i].layout;
+        const bool present = arrays[i].lengths != NULL, wanted = p->layout == arrays[i].layout;
         const bool none = wanted && p->layout == ORDO_PADDED && p->batch == 0; /* to be given */
-        if (given != wanted && !none)
+        if (present != wanted && !none)
             return ordo_fail(ORDO_ERR_ARGUMENT, "%s %s: expected %s in %s layout", arrays[i].name,
-                             given ? "given" : "NULL", given ? "NULL" : "an array",
+                             present ? "given" : "NULL", present ? "NULL" : "an array",
                              ordo_layout_name(p->layout));
     }
     if (host && p->layout == ORDO_PACKED) {

@@ -107,13 +107,13 @@ ordo_status ordo_device_machine(int index, ordo_machine **machine)
     char *source = strdup("read from the device");
     if (!source)
         return ordo_fail(ORDO_ERR_MEMORY, "machine: out of memory");
-    const ordo_status made = ordo_machine_create(machine, file);
-    if (made != ORDO_OK) {
+    const ordo_status status = ordo_machine_create(machine, file);
+    if (status != ORDO_OK) {
         free(source);
-        return made;
+        return status;
     }
     ordo_machine_entry *workers =
-        &(*machine)->entries[ordo_machine_rule_find("workers", strlen("workers"))];
+        &(*machine)->entries[ordo_machine_range_find("workers", strlen("workers"))];
     free(workers->source);
     *workers = (ordo_machine_entry) { device.workers, source };
     snprintf((*machine)->title, sizeof(*machine)->title, "%.*s", ORDO_MACHINE_TITLE_MAX,

@@ -134,11 +134,11 @@ static void write_field(const ordo_plan *plan, const field *f, char *text, size_
 size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
 {
     char value[192];
-    ordo_plan given = *plan; /* as it can be read again */
-    given.problem = ordo_problem_given(&plan->problem);
+    ordo_plan original = *plan; /* as it can be read again */
+    original.problem = ordo_problem_original(&plan->problem);
     size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
     for (int x = 0; x < FIELDS; x++) {
-        write_field(&given, &fields[x], value, sizeof value);
+        write_field(&original, &fields[x], value, sizeof value);
         if (fields[x].optional && strcmp(value, "0") == 0)
             continue;
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,

@@ -52,9 +52,9 @@ static ordo_status check_extras(const ordo_problem *p)
 }
 
 /* How many keys are meant. */
-static int64_t keys(int64_t given, int64_t otherwise)
+static int64_t keys(int64_t count, int64_t otherwise)
 {
-    return given == ORDO_NO_KEYS ? 0 : given == 0 ? otherwise : given;
+    return count == ORDO_NO_KEYS ? 0 : count == 0 ? otherwise : count;
 }
 
 static ordo_status check_sizes(ordo_problem *p)
@@ -332,7 +332,7 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
     return ORDO_OK;
 }
 
-ordo_problem ordo_problem_given(const ordo_problem *resolved)
+ordo_problem ordo_problem_original(const ordo_problem *resolved)
 {
     ordo_problem p = *resolved;
     if (p.kv_len == 0 && p.q_len > 0)

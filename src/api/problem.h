@@ -21,7 +21,7 @@ extern const ordo_struct ordo_problem_struct;
 ORDO_FOR_LAB ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out);
 
 /* A resolved problem as a caller gives it: it resolves to itself again. */
-ordo_problem ordo_problem_given(const ordo_problem *resolved);
+ordo_problem ordo_problem_original(const ordo_problem *resolved);
 
 /* An element is kept if its draw of dropout.bits bits is below this; 1 of 2^0 if no dropout. */
 int ordo_dropout_threshold(const ordo_problem *resolved);

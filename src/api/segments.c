@@ -150,7 +150,7 @@ static void close_events(const segmented *s)
 static ordo_status fill_bits(const segmented *s, int64_t nth)
 {
     const ordo_plan segment = ordo_segment_plan(s->plan, segment_at(s, nth));
-    const ordo_problem problem = ordo_problem_given(&segment.problem);
+    const ordo_problem problem = ordo_problem_original(&segment.problem);
     const ordo_call *c = s->call;
     const bool device = s->plan->backend == ORDO_BACKEND_CUDA;
     uint32_t *words = (uint32_t *)bits_at(s, nth);

@@ -36,7 +36,7 @@ ordo_status ordo_machine_get(const ordo_machine *machine, const char *key, doubl
                          machine == NULL ? "machine"
                          : key == NULL   ? "key"
                                          : "value");
-    const size_t index = ordo_machine_rule_find(key, strlen(key));
+    const size_t index = ordo_machine_range_find(key, strlen(key));
     if (index == ordo_machine_key_count()) {
         const char *nearest = ordo_machine_nearest(key, strlen(key));
         if (nearest != NULL)
@@ -55,6 +55,6 @@ const char *ordo_machine_source(const ordo_machine *machine, const char *key)
 {
     if (machine == NULL || key == NULL)
         return NULL;
-    const size_t index = ordo_machine_rule_find(key, strlen(key));
+    const size_t index = ordo_machine_range_find(key, strlen(key));
     return index < ordo_machine_key_count() ? machine->entries[index].source : NULL;
 }

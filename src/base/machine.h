@@ -6,11 +6,11 @@
 #include "ordo/machine.h"
 
 /* A row of the table of keys: the public part, and the values that the reader accepts. */
-typedef struct ordo_machine_rule {
+typedef struct ordo_machine_range {
     ordo_machine_key key;
     double min, max; /* inclusive */
     bool integer;    /* only whole numbers are accepted */
-} ordo_machine_rule;
+} ordo_machine_range;
 
 /* One value. `source` is "source | date", or NULL if the machine does not state the key. */
 typedef struct ordo_machine_entry {
@@ -32,10 +32,10 @@ struct ordo_machine {
     ordo_machine_entry entries[]; /* one per row of the table of keys, in that order */
 };
 
-ORDO_FOR_LAB const ordo_machine_rule *ordo_machine_rule_at(size_t index); /* NULL past the end */
+ORDO_FOR_LAB const ordo_machine_range *ordo_machine_range_at(size_t index); /* NULL past the end */
 
 /* Return the index of a key by name; ordo_machine_key_count() if there is none. */
-ORDO_FOR_LAB size_t ordo_machine_rule_find(const char *name, size_t length);
+ORDO_FOR_LAB size_t ordo_machine_range_find(const char *name, size_t length);
 
 /* Return the key with the most similar name, or NULL if none is similar. */
 const char *ordo_machine_nearest(const char *name, size_t length);

@@ -20,7 +20,7 @@
         { name, unit, kind, required_by, about }, min, max, true                                   \
     }
 
-static const ordo_machine_rule rules[] = {
+static const ordo_machine_range ranges[] = {
     /* Workers and clocks. */
     COUNT("workers", "count", PHYSICAL, "all", 1, 1e6, "streaming multiprocessors, or cores"),
     KEY("clock_ghz", "GHz", MEASURED, "all", 0.01, 20, "clock held under load; turns clk into ns"),
@@ -146,7 +146,7 @@ static const ordo_machine_rule rules[] = {
     COUNT("l3_sharers", "count", PHYSICAL, "none", 1, 1e6, "hardware threads that share an L3"),
 };
 
-enum { RULES = sizeof rules / sizeof rules[0], LONGEST = 40 };
+enum { RULES = sizeof ranges / sizeof ranges[0], LONGEST = 40 };
 
 size_t ordo_machine_key_count(void)
 {
@@ -155,15 +155,15 @@ size_t ordo_machine_key_count(void)
 
 const ordo_machine_key *ordo_machine_key_at(size_t index)
 {
-    return index < RULES ? &rules[index].key : NULL;
+    return index < RULES ? &ranges[index].key : NULL;
 }
 
-const ordo_machine_rule *ordo_machine_rule_at(size_t index)
+const ordo_machine_range *ordo_machine_range_at(size_t index)
 {
-    return index < RULES ? &rules[index] : NULL;
+    return index < RULES ? &ranges[index] : NULL;
 }
 
-size_t ordo_machine_rule_find(const char *name, size_t length)
+size_t ordo_machine_range_find(const char *name, size_t length)
 {
     size_t i = 0;
     if (length == strlen("mask_clk") && memcmp(name, "mask_clk", length) == 0) {
@@ -171,7 +171,7 @@ size_t ordo_machine_rule_find(const char *name, size_t length)
         length = strlen(name);
     }
     while (i < RULES &&
-           (strlen(rules[i].key.name) != length || memcmp(rules[i].key.name, name, length) != 0))
+           (strlen(ranges[i].key.name) != length || memcmp(ranges[i].key.name, name, length) != 0))
         i++;
     return i;
 }
@@ -206,7 +206,7 @@ const char *ordo_machine_nearest(const char *name, size_t length)
     const char *nearest = NULL;
     size_t least = length / 3 + 1; /* further than that and the hint would mislead */
     for (size_t i = 0; i < RULES; i++) {
-        const char *key = rules[i].key.name;
+        const char *key = ranges[i].key.name;
         const size_t d = distance(name, length, key, strlen(key));
         if (d <= least && (nearest == NULL || d < least)) {
             nearest = key;

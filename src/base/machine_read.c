@@ -168,11 +168,11 @@ static ordo_status read_family(reader *r, span value)
 }
 
 /* `value unit`, into the entry's value. */
-static ordo_status read_value(const reader *r, const ordo_machine_rule *rule, span field,
+static ordo_status read_value(const reader *r, const ordo_machine_range *range, span field,
                               double *value)
 {
-    const char *key = rule->key.name;
-    const char *expected = rule->key.unit;
+    const char *key = range->key.name;
+    const char *expected = range->key.unit;
     const span number = word(&field), unit = word(&field);
 
     if (number.length == 0)
@@ -191,26 +191,26 @@ static ordo_status read_value(const reader *r, const ordo_machine_rule *rule, sp
     }
     if (field.length > 0)
         return bad(r, "%s: unexpected \"%.*s\" after the unit", key, SHOW(field));
-    if (*value < rule->min || *value > rule->max)
-        return bad(r, "%s is %.*s, expected %.10g to %.10g", key, SHOW(number), rule->min,
-                   rule->max);
-    if (rule->integer && (double)(uint64_t)*value != *value)
+    if (*value < range->min || *value > range->max)
+        return bad(r, "%s is %.*s, expected %.10g to %.10g", key, SHOW(number), range->min,
+                   range->max);
+    if (range->integer && (double)(uint64_t)*value != *value)
         return bad(r, "%s is %.*s, expected a whole number", key, SHOW(number));
     return ORDO_OK;
 }
 
 static ordo_status read_number(reader *r, size_t index, span rest)
 {
-    const ordo_machine_rule *rule = ordo_machine_rule_at(index);
+    const ordo_machine_range *range = ordo_machine_range_at(index);
     ordo_machine_entry *entry = &r->machine->entries[index];
-    const char *key = rule->key.name;
+    const char *key = range->key.name;
     span field, source, date;
 
     if (entry->source != NULL)
         return bad(r, "%s is given twice", key);
     const bool has_source = take_part(&rest, '|', &field),
                has_date = take_part(&rest, '|', &source);
-    ORDO_TRY(read_value(r, rule, field, &entry->value));
+    ORDO_TRY(read_value(r, range, field, &entry->value));
     if (!has_source || source.length == 0)
         return bad(r, "%s has no source, expected \"value unit | source | date\"", key);
     if (take_part(&rest, '|', &date))
@@ -257,7 +257,7 @@ static ordo_status read_line(reader *r, span line)
     if (is(key, "family"))
         return read_family(r, trim(rest));
 
-    const size_t index = ordo_machine_rule_find(key.at, key.length);
+    const size_t index = ordo_machine_range_find(key.at, key.length);
     if (index < ordo_machine_key_count())
         return read_number(r, index, rest);
     const char *nearest = ordo_machine_nearest(key.at, key.length);

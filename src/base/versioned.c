@@ -9,9 +9,9 @@
 enum { LARGEST = 4096 };
 
 /* Read the size of a caller's struct. One that ends within a field is no version of it. */
-static ordo_status read_size(const void *given, const ordo_struct *kind, size_t *size)
+static ordo_status read_size(const void *caller, const ordo_struct *kind, size_t *size)
 {
-    memcpy(size, given, sizeof *size);
+    memcpy(size, caller, sizeof *size);
     if (*size < sizeof *size || *size > LARGEST || *size % sizeof *size != 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s.size %zu: expected %zu; initialise with %s",
                          kind->name, *size, kind->size, kind->init);

@@ -156,7 +156,7 @@ static ordo_patch bare_patch(const backward_job *job, const panels *w, const cha
                              int32_t i)
 {
     ordo_patch patch = ordo_cpu_patch(&job->pass, &c->walk.band, i, c->j, c->b, head, w->ld_s);
-    ordo_cpu_patch_cut(&job->pass, c->b, head, &patch, w->limits);
+    ordo_cpu_patch_intervals(&job->pass, c->b, head, &patch, w->limits);
     return patch;
 }
 
@@ -232,7 +232,7 @@ static void multiply(const backward_job *job, const panels *w, const ordo_query_
     make_scores(job, w, r, patch, w->s, w->dp, soon);
     if (!finite)
         blank_scores(&patch->scores, w->s, w->dp, r->lse2);
-    if (!finite && patch->scores.cut) {
+    if (!finite && patch->scores.partial) {
         const ordo_scores *z = &patch->scores;
         if (p->dk_dv) {
             ordo_cpu_product_careful(z, true, cols, p->v_dim, rows, w->s, ld_s, 1, r->dout, v_ld,

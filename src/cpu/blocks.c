@@ -54,8 +54,8 @@ static ordo_span row_span(const ordo_patch *patch, const ordo_block_view *view, 
                                             (int32_t)high) };
 }
 
-void ordo_cpu_patch_cut(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
-                        float *limits)
+void ordo_cpu_patch_intervals(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                              float *limits)
 {
     if (!pass->lists || patch->cols == 0)
         return;
@@ -65,22 +65,22 @@ void ordo_cpu_patch_cut(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo
         return;
     const int rows = patch->rows, padded = (rows + 15) / 16 * 16;
     ordo_span all = { patch->cols, -1 };
-    bool cut = false;
+    bool partial = false;
     for (int r = 0; r < padded; r++) {
         ordo_span own = { 0, patch->cols - 1 };
         if (r < rows)
             own = row_span(patch, &view, r);
         limits[r] = (float)own.first;
         limits[padded + r] = (float)own.last;
-        cut |= own.first > 0 || own.last < patch->cols - 1;
+        partial |= own.first > 0 || own.last < patch->cols - 1;
         if (r < rows && own.first <= own.last) {
             all.first = ordo_min32(all.first, own.first);
             all.last = ordo_max32(all.last, own.last);
         }
     }
-    if (!cut)
+    if (!partial)
         return;
-    patch->scores.cut = true;
+    patch->scores.partial = true;
     patch->scores.first = limits;
     patch->scores.last = limits + padded;
     ordo_cpu_patch_narrow(patch, patch->skipped + all.first, patch->skipped + all.last + 1);

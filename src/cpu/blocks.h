@@ -1,4 +1,4 @@
-/* blocks.h: block masks in a pass of the CPU: their lists, their walks, and tiles that they cut.
+/* blocks.h: block masks in a pass of the CPU: their lists, their walks, and partial tiles.
  *
  * Without a block mask all of this is as the band says. */
 #ifndef CPU_BLOCKS_H
@@ -35,7 +35,7 @@ static inline int32_t ordo_cpu_visit(const ordo_cpu_pass *pass, const ordo_walk 
 /* Narrow a patch by the intervals of a block mask, if its block is partial: to the columns that
  * some row sees. `limits` then holds the interval of each row, twice 16 floats per group of 16
  * rows, while the patch is used. Without a block mask it may be NULL. */
-void ordo_cpu_patch_cut(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
-                        float *limits);
+void ordo_cpu_patch_intervals(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                              float *limits);
 
 #endif

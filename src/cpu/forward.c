@@ -210,7 +210,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_q);
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
-    ordo_cpu_patch_cut(p, it->b, it->head, &patch, w->limits);
+    ordo_cpu_patch_intervals(p, it->b, it->head, &patch, w->limits);
     const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
@@ -225,7 +225,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
                queries(job, w, i - it->first), w->ld_q, w->s, w->ld_q, false, &soon->kt);
     k->softmax(&patch.scores, w->s, w->m + at, w->l + at, w->alpha);
     k->rescale(patch.rows, p->v_dim, o, p->v_ld, w->alpha);
-    if (patch.scores.cut && !keys->finite)
+    if (patch.scores.partial && !keys->finite)
         ordo_cpu_product_careful(&patch.scores, false, patch.rows, p->v_dim, patch.cols, w->s, 1,
                                  w->ld_q, v, p->v_ld, o, p->v_ld);
     else

@@ -24,7 +24,7 @@ enum { ORDO_PARTS_MAX = 4, ORDO_SLOTS = 4, ORDO_PART_COLUMNS = 32 };
 /* The channel from one part of a chain to the next. It is zeroed before the chain begins. */
 typedef struct ordo_handoff {
     float *_Atomic slots;   /* memory of the sending thread */
-    atomic_int made, taken; /* partials sent and received so far */
+    atomic_int sent, taken; /* partials sent and received so far */
 } ordo_handoff;
 
 /* The number of parts of each of `chains` chains with at most `columns` columns on `workers`
@@ -50,13 +50,13 @@ static inline float *ordo_handoff_room(ordo_handoff *to, float *slots, size_t fl
 /* Publish the partial of step n. */
 static inline void ordo_handoff_give(ordo_handoff *to, int n)
 {
-    atomic_store_explicit(&to->made, n + 1, memory_order_release);
+    atomic_store_explicit(&to->sent, n + 1, memory_order_release);
 }
 
 /* Wait for the partial of step n and copy it to `part`. */
 static inline void ordo_handoff_take(ordo_handoff *from, float *part, size_t floats, int n)
 {
-    ordo_cpu_wait(&from->made, n + 1);
+    ordo_cpu_wait(&from->sent, n + 1);
     const float *slots = atomic_load_explicit(&from->slots, memory_order_acquire);
     memcpy(part, slots + (size_t)(n % ORDO_SLOTS) * floats, floats * sizeof *part);
     atomic_store_explicit(&from->taken, n + 1, memory_order_release);

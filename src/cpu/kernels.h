@@ -27,7 +27,7 @@
 typedef struct ordo_scores {
     int rows, cols;     /* of the tile; rows are padded to 16 */
     int ld;             /* floats between columns */
-    bool cut;           /* some element is invisible; (r, c) is visible if low <= c - r <= high */
+    bool partial;       /* some element is invisible; (r, c) is visible if low <= c - r <= high */
     int low, high;      /* in the tile's coordinates */
     const float *first; /* if not NULL, (r, c) is visible if first[r] <= c + origin <= last[r] */
     const float *last;  /* instead; padded to 16 rows */

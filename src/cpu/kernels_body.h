@@ -229,7 +229,7 @@ static inline bool is_plain(const ordo_scores *z)
 
 /* Logits of rows r .. r+15 in column c, -inf where not visible; s is rewritten by them unless they
  * are plain. */
-FOR_EACH_KIND v16 visible(const ordo_scores *z, bool plain, bool cut, float *s, int r, int c)
+FOR_EACH_KIND v16 visible(const ordo_scores *z, bool plain, bool partial, float *s, int r, int c)
 {
     float *at = s + (ptrdiff_t)c * z->ld + r;
     v16 x = v_load(at), slope;
@@ -237,13 +237,13 @@ FOR_EACH_KIND v16 visible(const ordo_scores *z, bool plain, bool cut, float *s, 
         x = logits(z, x, r, c, &slope);
         v_store(at, x);
     }
-    if (cut && !all_see(z, r, c))
+    if (partial && !all_see(z, r, c))
         x = only(z, x, v_all(-INFINITY), r, c);
     return x;
 }
 
 /* Largest logits of rows r .. r+15. In as many chains as there are lanes to hide their latency. */
-FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s, int r)
+FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool partial, float *s, int r)
 {
     enum { CHAINS = LANES > 4 ? LANES / 4 : 1 };
     v16 top[CHAINS];
@@ -254,9 +254,9 @@ FOR_EACH_KIND v16 row_tops(const ordo_scores *z, bool plain, bool cut, float *s,
     for (; c + CHAINS <= z->cols; c += CHAINS)
 #pragma GCC unroll 4
         for (int x = 0; x < CHAINS; x++)
-            top[x] = v_max(visible(z, plain, cut, s, r, c + x), top[x]);
+            top[x] = v_max(visible(z, plain, partial, s, r, c + x), top[x]);
     for (; c < z->cols; c++)
-        top[0] = v_max(visible(z, plain, cut, s, r, c), top[0]);
+        top[0] = v_max(visible(z, plain, partial, s, r, c), top[0]);
 #pragma GCC unroll 4
     for (int x = 1; x < CHAINS; x++)
         top[0] = v_max(top[x], top[0]);
@@ -286,11 +286,11 @@ static inline v16 exponents(v16 s, v16 factor, v16 minus, bool huge)
     return v_less(v_all(HUGE_LOGIT), v_abs(minus), v_add(v_mul(s, factor), minus), once);
 }
 
-/* A column's probabilities: cut, summed, dropped, stored. */
-FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p, v16 *sum, float *s,
-                               int r, int c)
+/* A column's probabilities: hidden, summed, dropped, stored. */
+FOR_EACH_KIND void put_weights(const ordo_scores *z, bool partial, bool keep, v16 p, v16 *sum,
+                               float *s, int r, int c)
 {
-    if (cut && !all_see(z, r, c))
+    if (partial && !all_see(z, r, c))
         p = only(z, p, v_all(0), r, c);
     *sum = v_add(*sum, p);
     if (keep)
@@ -298,14 +298,14 @@ FOR_EACH_KIND void put_weights(const ordo_scores *z, bool cut, bool keep, v16 p,
     v_store(s + (ptrdiff_t)c * z->ld + r, p);
 }
 
-FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool partial, bool keep,
                                 float *s, float *m, float *l, float *alpha)
 {
     const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 factor = v_all(plain ? z->scale2 : 1), zero = v_all(0), nothing = v_all(-INFINITY);
     for (int r = 0; r < rows; r += 16) {
-        const v16 before = v_load(m + r), now = v_max(row_tops(z, plain, cut, s, r), before);
+        const v16 before = v_load(m + r), now = v_max(row_tops(z, plain, partial, s, r), before);
         const v16 base = v_less(nothing, now, now, zero); /* nothing visible yet: all become 0 */
         const v16 minus = v_sub(zero, base);
         v_store(m + r, now);
@@ -315,9 +315,9 @@ FOR_EACH_KIND void softmax_rows(const ordo_scores *scores, bool plain, bool cut,
             const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
             const v32 p = v_exp2_below((v32) { exponents(v_load(at), factor, minus, huge),
                                                exponents(v_load(next), factor, minus, huge) });
-            put_weights(z, cut, keep, p.a, &sum, s, r, c);
+            put_weights(z, partial, keep, p.a, &sum, s, r, c);
             if (c + 1 < cols)
-                put_weights(z, cut, keep, p.b, &sum, s, r, c + 1);
+                put_weights(z, partial, keep, p.b, &sum, s, r, c + 1);
         }
         const v16 shrink = v_exp2(v_sub(before, base));
         v_store(alpha + r, shrink);
@@ -329,11 +329,11 @@ static void softmax(const ordo_scores *z, float *s, float *m, float *l, float *a
 {
     if (!is_plain(z))
         softmax_rows(z, false, true, z->keep != NULL, s, m, l, alpha);
-    else if (z->keep && z->cut)
+    else if (z->keep && z->partial)
         softmax_rows(z, true, true, true, s, m, l, alpha);
     else if (z->keep)
         softmax_rows(z, true, false, true, s, m, l, alpha);
-    else if (z->cut)
+    else if (z->partial)
         softmax_rows(z, true, true, false, s, m, l, alpha);
     else
         softmax_rows(z, true, false, false, s, m, l, alpha);
@@ -347,8 +347,8 @@ static void rescale(int rows, int n, float *o, int ld, const float *alpha)
                 v_store(o + d, v_mul(v_load(o + d), v_all(alpha[r])));
 }
 
-/* A column's P and dS, cut and dropped, in place of its raw products. */
-FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 p, v16 slope,
+/* A column's P and dS, hidden and dropped, in place of its raw products. */
+FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool partial, bool keep, v16 p, v16 slope,
                                  bool caps, float *s, float *dp, v16 shift, int r, int c)
 {
     float *at = s + (ptrdiff_t)c * z->ld + r, *dp_at = dp + (ptrdiff_t)c * z->ld + r;
@@ -361,7 +361,7 @@ FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 
     v16 ds = v_mul(p, v_sub(g, shift));
     if (caps)
         ds = v_mul(ds, slope);
-    if (cut && !all_see(z, r, c)) {
+    if (partial && !all_see(z, r, c)) {
         pd = only(z, pd, v_all(0), r, c);
         ds = only(z, ds, v_all(0), r, c);
     }
@@ -369,7 +369,7 @@ FOR_EACH_KIND void put_gradients(const ordo_scores *z, bool cut, bool keep, v16 
     v_store(dp_at, ds);
 }
 
-FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut, bool keep,
+FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool partial, bool keep,
                                  float *s, float *dp, const float *lse2, const float *delta)
 {
     const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
@@ -384,9 +384,9 @@ FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool cut
             x = plain ? v_fma(x, scale2, minus) : v_add(logits(z, x, r, c, &slope_x), minus);
             y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, c + 1, &slope_y), minus);
             const v32 p = v_exp2_two(x, y);
-            put_gradients(z, cut, keep, p.a, slope_x, caps, s, dp, shift, r, c);
+            put_gradients(z, partial, keep, p.a, slope_x, caps, s, dp, shift, r, c);
             if (c + 1 < cols)
-                put_gradients(z, cut, keep, p.b, slope_y, caps, s, dp, shift, r, c + 1);
+                put_gradients(z, partial, keep, p.b, slope_y, caps, s, dp, shift, r, c + 1);
         }
     }
 }
@@ -396,11 +396,11 @@ static void gradients(const ordo_scores *z, float *s, float *dp, const float *ls
 {
     if (!is_plain(z))
         gradient_rows(z, false, true, z->keep != NULL, s, dp, lse2, delta);
-    else if (z->keep && z->cut)
+    else if (z->keep && z->partial)
         gradient_rows(z, true, true, true, s, dp, lse2, delta);
     else if (z->keep)
         gradient_rows(z, true, false, true, s, dp, lse2, delta);
-    else if (z->cut)
+    else if (z->partial)
         gradient_rows(z, true, true, false, s, dp, lse2, delta);
     else
         gradient_rows(z, true, false, false, s, dp, lse2, delta);

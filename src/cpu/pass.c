@@ -124,17 +124,17 @@ ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, or
     const ordo_problem *p = pass->problem;
     const int64_t heads = side == ORDO_QUERIES ? p->heads : p->kv_heads;
     const int64_t length = side == ORDO_QUERIES ? p->q_len : p->kv_len;
-    const int64_t *given = tensor->stride;
+    const int64_t *step = tensor->stride;
     const bool packed = p->layout == ORDO_PACKED; /* whose tensors have no first stride */
-    const bool contiguous = (packed || !given[0]) && !given[1] && !given[2] && !given[3];
-    const int64_t by_head = contiguous ? dim : given[2];
-    const int64_t by_row = contiguous ? heads * dim : given[1];
+    const bool contiguous = (packed || !step[0]) && !step[1] && !step[2] && !step[3];
+    const int64_t by_head = contiguous ? dim : step[2];
+    const int64_t by_row = contiguous ? heads * dim : step[1];
     int64_t at = row * by_row + head * by_head;
     if (packed)
         at +=
             (side == ORDO_QUERIES ? pass->sequences[b].q_row : pass->sequences[b].kv_row) * by_row;
     else
-        at += b * (contiguous ? length * heads * dim : given[0]);
+        at += b * (contiguous ? length * heads * dim : step[0]);
     const size_t width = p->dtype == ORDO_F32 ? 4 : 2;
     return (ordo_rows) { (char *)tensor->data + (size_t)at * width, by_row };
 }
@@ -218,7 +218,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .keep_scale = pass->keep_scale,
     };
     /* row r sees low <= c - r <= high; all do if the corners do */
-    patch.scores.cut = 0 - (rows - 1) < low || patch.cols - 1 > high;
+    patch.scores.partial = 0 - (rows - 1) < low || patch.cols - 1 > high;
     return patch;
 }
 

@@ -92,7 +92,7 @@ typedef struct ordo_patch {
 ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int32_t i, int32_t j,
                           int64_t b, int64_t head, int ld);
 
-/* Narrow a patch to columns first .. end - 1 of its tile. `cut` stays as it is. */
+/* Narrow a patch to columns first .. end - 1 of its tile. `partial` stays as it is. */
 void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end);
 
 /* Write the keep bits of a patch as ordo_scores.keep expects them, `groups` groups of 16 rows per
@@ -105,7 +105,7 @@ static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
 }
 
 /* c += a b over visible terms only. Term x of output row i is element (i, x) of the tile, or (x, i)
- * if `by_column`. It serves the rare tile that is cut by the mask and holds an infinity or NaN:
+ * if `by_column`. It serves the rare partial tile that holds an infinity or NaN:
  * multiplied by a probability of zero, it would reach rows to which it is not visible. */
 void ordo_cpu_product_careful(const ordo_scores *scores, bool by_column, int m, int n, int k,
                               const float *a, int a_row, int a_k, const float *b, int ldb, float *c,

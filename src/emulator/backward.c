@@ -178,7 +178,7 @@ static void hide(float *x, int n, ordo_span seen, float value)
 static void probabilities(const backward *w, const visit_row *r, float *x)
 {
     const ordo_emulator_pass *pass = w->pass;
-    if (pass->ruled)
+    if (pass->has_rule)
         ordo_emulator_apply_rule(pass, x, w->keys, ordo_emulator_slope(pass, r->b, r->head),
                                  r->row + pass->sequences[r->b].diagonal - r->key0);
     if (pass->backward.flash)

@@ -192,7 +192,7 @@ static void probabilities(forward *f, block *k, int i, int32_t j, float *s)
     const ordo_emulator_pass *pass = f->pass;
     const int32_t row = k->row + i, key0 = j * f->columns;
     const ordo_span seen = ordo_emulator_sees(pass, f->b, f->head, row, key0, f->columns);
-    if (pass->ruled)
+    if (pass->has_rule)
         ordo_emulator_apply_rule(pass, s, f->columns, ordo_emulator_slope(pass, f->b, f->head),
                                  row + pass->sequences[f->b].diagonal - key0);
     for (int c = 0; c < f->columns; c++)

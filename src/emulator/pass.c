@@ -129,7 +129,7 @@ static bool plain(const ordo_emulator_pass *pass)
            p->head_dim == bucket && p->v_head_dim == bucket &&
            !(p->window.on && p->window.left >= 0) &&
            (plan->order == ORDO_ORDER_ASCENDING || plan->order == ORDO_ORDER_DESCENDING) &&
-           !pass->ruled && pass->dq && pass->dk_dv && !(made && c->carry) && !c->block_mask;
+           !pass->has_rule && pass->dq && pass->dk_dv && !(made && c->carry) && !c->block_mask;
 }
 
 static ordo_emulator_visits backward_of(const ordo_emulator_pass *pass)
@@ -177,9 +177,9 @@ ordo_status ordo_emulator_open(ordo_emulator_pass *pass, const ordo_plan *plan, 
     ORDO_TRY(ordo_target_name(&target)); /* a wrong ORDO_CPU */
     ORDO_TRY(check(plan));
     pass->rule = ordo_score_rule_of(scale, (float)p->softcap, p->alibi);
-    pass->ruled = p->softcap > 0 || p->alibi || scale < 0.0f;
-    pass->scale_log2 = pass->ruled ? pass->rule.to_log2 : scale * (float)ORDO_LOG2_E;
-    pass->natural = pass->ruled ? pass->rule.natural : scale;
+    pass->has_rule = p->softcap > 0 || p->alibi || scale < 0.0f;
+    pass->scale_log2 = pass->has_rule ? pass->rule.to_log2 : scale * (float)ORDO_LOG2_E;
+    pass->natural = pass->has_rule ? pass->rule.natural : scale;
     if (pass->dropout) {
         pass->keep = ordo_keep_of(&p->dropout, call->seed_ptr ? *call->seed_ptr : call->seed,
                                   call->offset_ptr ? *call->offset_ptr : call->offset);
@@ -208,11 +208,11 @@ ordo_emulator_rows ordo_emulator_rows_of(const ordo_emulator_pass *pass, const o
     const ordo_emulator_sequence *s = &pass->sequences[b];
     const bool queries = side == ORDO_EMULATOR_QUERIES, packed = p->layout == ORDO_PACKED;
     const int64_t heads = queries ? p->heads : p->kv_heads;
-    const int64_t rows = queries ? p->q_len : p->kv_len, *given = tensor->stride;
-    const bool tight = given[3] == 0; /* as checked: all are 0, or the last one is 1 */
-    const int64_t row = tight ? heads * dim : given[1];
-    const int64_t at = (packed ? 0 : b * (tight ? rows * row : given[0])) +
-                       (queries ? s->q_row : s->kv_row) * row + head * (tight ? dim : given[2]);
+    const int64_t rows = queries ? p->q_len : p->kv_len, *step = tensor->stride;
+    const bool tight = step[3] == 0; /* as checked: all are 0, or the last one is 1 */
+    const int64_t row = tight ? heads * dim : step[1];
+    const int64_t at = (packed ? 0 : b * (tight ? rows * row : step[0])) +
+                       (queries ? s->q_row : s->kv_row) * row + head * (tight ? dim : step[2]);
     return (ordo_emulator_rows) { (uint16_t *)tensor->data + at, row };
 }
 

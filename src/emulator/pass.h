@@ -50,7 +50,7 @@ typedef struct ordo_emulator_pass {
     ordo_dtype dtype;
     bool f16;
     ordo_score_rule rule;
-    bool ruled;       /* the rule is applied before the softmax */
+    bool has_rule;    /* the rule is applied before the softmax */
     float scale_log2; /* from what the rule leaves to a logit in base 2 */
     float natural;    /* and to a logit */
     ordo_keep keep;   /* how keep bits are made */

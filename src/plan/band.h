@@ -72,7 +72,7 @@ ORDO_HD int32_t ordo_band_key_tiles(const ordo_band *band)
 }
 
 /* Tiles of size `other_tile` that a run of lines [begin, end] meets, where line x sees
- * [x + low, x + high] of `other_len`. Lines that see nothing at either end are cut off;
+ * [x + low, x + high] of `other_len`. Lines that see nothing at either end are left out;
  * those between overlap or touch, because each is the last one moved by one. */
 ORDO_HD ordo_span ordo_band_meets(int32_t begin, int32_t end, int32_t low, int32_t high,
                                   int32_t other_len, int32_t other_tile)
@@ -103,8 +103,8 @@ ORDO_HD ordo_span ordo_band_queries(const ordo_band *band, int32_t j)
     return ordo_band_meets(begin, end, -band->high, -band->low, band->q_len, band->bq);
 }
 
-/* Whether the mask cuts this live tile, or the tile is ragged: then each element needs a test. */
-ORDO_HD bool ordo_band_cuts(const ordo_band *band, int32_t i, int32_t j)
+/* Whether some elements of this live tile are hidden, or it is ragged: then each needs a test. */
+ORDO_HD bool ordo_band_partial(const ordo_band *band, int32_t i, int32_t j)
 {
     const int32_t r0 = i * band->bq, c0 = j * band->bk;
     const int32_t r1 = r0 + band->bq - 1, c1 = c0 + band->bk - 1;

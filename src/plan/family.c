@@ -2,7 +2,7 @@
  * commit.
  *
  * Orders, all issued key tile outermost, waiting only on earlier work, without a group size: full
- * masks ascending. Masks that cut descending, whose long chains begin first: on a CPU, where
+ * masks ascending. All others descending, whose long chains begin first: on a CPU, where
  * waiting costs next to nothing, few heads on many threads take up to a third less time than with
  * spt+tail; on a GPU it measures no less with heads of their own keys and 20 % more with shared
  * ones (docs/design/orders.md). The oracle sums element by element, upwards.
@@ -55,7 +55,7 @@ static const ordo_family families[] = {
         .row_count = SM90_ROWS,
         .kernels = ORDO_KERNELS_WGMMA,
         .full = ORDO_ORDER_ASCENDING,
-        .cut = ORDO_ORDER_DESCENDING,
+        .other = ORDO_ORDER_DESCENDING,
         .head_dim_max = 576,
         .made_bits_max = 256,
         .block_mask_max = 128,
@@ -65,14 +65,14 @@ static const ordo_family families[] = {
     {
         .name = "cpu",
         .backend = ORDO_BACKEND_CPU,
-        /* 1: heads that share keys one after the other; 2: masks that cut by spt+tail; 3: tanh of
-         * softcap off by units of 1, not of itself */
+        /* 1: heads that share keys one after the other; 2: others than full masks by spt+tail; 3:
+         * tanh of softcap off by units of 1, not of itself */
         .revision = 4,
         .gemm_revision = 1,
         .rows = rows_cpu,
         .row_count = 1,
         .full = ORDO_ORDER_ASCENDING,
-        .cut = ORDO_ORDER_DESCENDING,
+        .other = ORDO_ORDER_DESCENDING,
         .head_dim_max = 576,
         .made_bits_max = 576,
         .block_mask_max = 576,
@@ -85,7 +85,7 @@ static const ordo_family families[] = {
         .rows = rows_ref,
         .row_count = 1,
         .full = ORDO_ORDER_ASCENDING,
-        .cut = ORDO_ORDER_ASCENDING,
+        .other = ORDO_ORDER_ASCENDING,
         .head_dim_max = 576,
         .made_bits_max = 576,
         .block_mask_max = 576,
@@ -147,7 +147,7 @@ ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *prob
 {
     const bool full =
         problem->mask == ORDO_MASK_FULL && !problem->window.on && problem->blocks.entries == 0;
-    return full ? family->full : family->cut;
+    return full ? family->full : family->other;
 }
 
 ordo_form ordo_family_form(const ordo_plan *plan)

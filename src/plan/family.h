@@ -33,13 +33,13 @@ typedef struct ordo_family {
     int fraction_bits, sum_products; /* CUDA: of one sum of a matrix instruction */
     const ordo_family_row *rows;     /* by ascending head size */
     int row_count;
-    unsigned kernels;     /* CUDA: the sets that run it; the lowest bit is the default */
-    ordo_order full, cut; /* default orders of full masks, and of masks that cut */
-    int head_dim_max;     /* largest head sizes: of all passes, */
-    int made_bits_max;    /* of passes that make keep bits, */
-    int block_mask_max;   /* of block masks, */
-    int cyclic_max;       /* of orders other than ascending and descending */
-    int64_t shared_bytes; /* CUDA: shared memory of one block */
+    unsigned kernels;       /* CUDA: the sets that run it; the lowest bit is the default */
+    ordo_order full, other; /* default orders of full masks, and of all others */
+    int head_dim_max;       /* largest head sizes: of all passes, */
+    int made_bits_max;      /* of passes that make keep bits, */
+    int block_mask_max;     /* of block masks, */
+    int cyclic_max;         /* of orders other than ascending and descending */
+    int64_t shared_bytes;   /* CUDA: shared memory of one block */
 } ordo_family;
 
 /* The family of this name; NULL if there is none. */

@@ -87,11 +87,11 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
 enum { COLUMNS_IN_FLIGHT = 2048, FEW_STEPS = 8, WAVES = 2 };
 
 /* The heads of a section. On a GPU few heads share the cache well, but their chains must not queue
- * for each other (measured on an H200). COLUMNS_IN_FLIGHT is the rule under masks that cut, where
- * fewer heads gain 2 % at 16k tokens but queue (0.95 of unordered), and twice that for chains of
- * few steps (6 to 10 %). Under a full mask, where all chains of a head walk in step and no more of
- * them are at work than they have steps, two waves of chains: 2 to 12 % faster from 4k tokens on.
- * Sections are even, for a last one of few heads would stall. On a CPU: one head per thread,
+ * for each other (measured on an H200). COLUMNS_IN_FLIGHT is the rule under other masks than full,
+ * where fewer heads gain 2 % at 16k tokens but queue (0.95 of unordered), and twice that for chains
+ * of few steps (6 to 10 %). Under a full mask, where all chains of a head walk in step and no more
+ * of them are at work than they have steps, two waves of chains: 2 to 12 % faster from 4k tokens
+ * on. Sections are even, for a last one of few heads would stall. On a CPU: one head per thread,
  * because nobody waits. */
 static int64_t section_heads(const ordo_plan *plan)
 {
@@ -100,8 +100,8 @@ static int64_t section_heads(const ordo_plan *plan)
     if (!ordo_plan_of_kernels(plan))
         return heads < plan->workers ? heads : plan->workers;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-    const bool cut = plan->segments > 1 && plan->segments <= p->q_len; /* checked later */
-    const int64_t rows = cut ? ordo_segment_rows(plan, plan->segments) : p->q_len; /* of a run */
+    const bool runs = plan->segments > 1 && plan->segments <= p->q_len; /* checked later */
+    const int64_t rows = runs ? ordo_segment_rows(plan, plan->segments) : p->q_len; /* of a run */
     const ordo_run run = ordo_plan_run(plan, p->batch, rows, p->kv_len);
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;

@@ -163,9 +163,9 @@ ordo_status ordo_comparison_step_at(const ordo_comparison *c, int64_t index,
                          c ? "step" : "comparison");
     ORDO_TRY(ordo_check_range("index", index, 0, (int64_t)c->count - 1));
     const ordo_step_pair p = pair_of(c, &c->matches[index]);
-    const ordo_comparison_step made = { sizeof made, p.a->step, p.a->loss_value, p.b->loss_value,
-                                        c->matches[index].equal };
-    return ordo_versioned_answer(step, &made, &step_kind);
+    const ordo_comparison_step answer = { sizeof answer, p.a->step, p.a->loss_value,
+                                          p.b->loss_value, c->matches[index].equal };
+    return ordo_versioned_answer(step, &answer, &step_kind);
 }
 
 const char *ordo_comparison_tensor(const ordo_comparison *c, int64_t tensor, bool *gradient)

@@ -248,10 +248,10 @@ static bool reserve(void **array, size_t count, size_t *room, size_t size)
     if (count < *room)
         return true;
     const size_t larger = *room ? 2 * *room : 64;
-    void *made = realloc(*array, larger * size);
-    if (!made)
+    void *grown = realloc(*array, larger * size);
+    if (!grown)
         return false;
-    *array = made;
+    *array = grown;
     *room = larger;
     return true;
 }

@@ -201,17 +201,17 @@ TEST(refuses_null_arguments)
 TEST(key_table_is_sound)
 {
     for (size_t i = 0; i < ordo_machine_key_count(); i++) {
-        const ordo_machine_rule *rule = ordo_machine_rule_at(i);
+        const ordo_machine_range *range = ordo_machine_range_at(i);
         const ordo_machine_key *key = ordo_machine_key_at(i);
-        CHECK(key == &rule->key);
-        CHECK_INT(ordo_machine_rule_find(key->name, strlen(key->name)), i); /* no name twice */
+        CHECK(key == &range->key);
+        CHECK_INT(ordo_machine_range_find(key->name, strlen(key->name)), i); /* no name twice */
         CHECK(strlen(key->name) <= 40 && strlen(key->about) > 0 && strlen(key->about) < 80);
         CHECK(strcmp(key->kind, "physical") == 0 || strcmp(key->kind, "measured") == 0 ||
               strcmp(key->kind, "fitted") == 0);
         CHECK(strcmp(key->required_by, "all") == 0 || strcmp(key->required_by, "cpu") == 0 ||
               strcmp(key->required_by, "cuda") == 0 || strcmp(key->required_by, "npu") == 0 ||
               strcmp(key->required_by, "none") == 0);
-        CHECK(rule->min >= 0 && rule->min < rule->max && rule->max <= 1e18);
+        CHECK(range->min >= 0 && range->min < range->max && range->max <= 1e18);
         CHECK(strpbrk(key->unit, " |=") == NULL);
     }
     CHECK(ordo_machine_key_at(ordo_machine_key_count()) == NULL);
@@ -243,17 +243,17 @@ TEST(builtin_files_are_complete)
         CHECK(strlen(ordo_machine_title(m)) > 0);
         CHECK_INT(ordo_machine_family_of(m), files[i].family);
         for (size_t k = 0; k < ordo_machine_key_count(); k++) {
-            const ordo_machine_rule *rule = ordo_machine_rule_at(k);
-            const char *key = rule->key.name, *source = ordo_machine_source(m, key);
+            const ordo_machine_range *range = ordo_machine_range_at(k);
+            const char *key = range->key.name, *source = ordo_machine_source(m, key);
             double value = -1;
             const ordo_status status = ordo_machine_get(m, key, &value);
             CHECK_INT(status, source != NULL ? ORDO_OK : ORDO_ERR_UNSUPPORTED);
             if (status == ORDO_OK) {
-                CHECK(value >= rule->min && value <= rule->max);
+                CHECK(value >= range->min && value <= range->max);
                 CHECK_HAS(source, " | ");
             } else {
-                CHECK(npu || strcmp(rule->key.required_by, "all") != 0);
-                CHECK(strcmp(rule->key.required_by, families[files[i].family]) != 0);
+                CHECK(npu || strcmp(range->key.required_by, "all") != 0);
+                CHECK(strcmp(range->key.required_by, families[files[i].family]) != 0);
             }
         }
         ordo_machine_destroy(m);

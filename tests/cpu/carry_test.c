@@ -223,7 +223,7 @@ TEST(dense_sequences)
     }
 }
 
-/* Walks upwards under masks that cut, and downwards under full ones. */
+/* Walks upwards under other masks than full, and downwards under full ones. */
 TEST(orders)
 {
     static const ordo_order orders[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING,

@@ -18,12 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     for (size_t i = 0; i < ordo_machine_key_count(); i++) {
-        const ordo_machine_rule *rule = ordo_machine_rule_at(i);
+        const ordo_machine_range *range = ordo_machine_range_at(i);
         double value = -1;
-        const bool given = ordo_machine_get(machine, rule->key.name, &value) == ORDO_OK;
-        if (given != (ordo_machine_source(machine, rule->key.name) != NULL))
+        const bool stated = ordo_machine_get(machine, range->key.name, &value) == ORDO_OK;
+        if (stated != (ordo_machine_source(machine, range->key.name) != NULL))
             abort();
-        if (given && !(value >= rule->min && value <= rule->max))
+        if (stated && !(value >= range->min && value <= range->max))
             abort();
     }
     if (strlen(ordo_machine_name(machine)) == 0 || strlen(ordo_machine_title(machine)) == 0)

@@ -23,7 +23,7 @@ static void compare(const ordo_band *band)
             CHECK((seen > 0) == (keys.first <= j && j <= keys.last));
             CHECK((seen > 0) == (queries.first <= i && i <= queries.last));
             if (seen > 0)
-                CHECK(ordo_band_cuts(band, i, j) == (seen < band->bq * band->bk));
+                CHECK(ordo_band_partial(band, i, j) == (seen < band->bq * band->bk));
         }
 }
 
@@ -35,9 +35,9 @@ TEST(causal_square)
         CHECK_INT(ordo_band_keys(&band, i).last, i);
         CHECK_INT(ordo_band_queries(&band, i).first, i);
         CHECK_INT(ordo_band_queries(&band, i).last, 3);
-        CHECK(ordo_band_cuts(&band, i, i));
+        CHECK(ordo_band_partial(&band, i, i));
     }
-    CHECK(!ordo_band_cuts(&band, 1, 0));
+    CHECK(!ordo_band_partial(&band, 1, 0));
 }
 
 TEST(nothing_visible)
@@ -73,7 +73,7 @@ TEST(longest_lengths_do_not_overflow)
     CHECK_INT(ordo_band_keys(&open, nq - 1).first, 0);
     CHECK_INT(ordo_band_keys(&open, nq - 1).last, nk - 1);
     CHECK_INT(ordo_band_queries(&open, 0).last, nq - 1);
-    CHECK(!ordo_band_cuts(&open, nq - 1, nk - 1));
+    CHECK(!ordo_band_partial(&open, nq - 1, nk - 1));
     const ordo_band causal = {
         .q_len = most, .kv_len = most, .bq = 64, .bk = 128, .low = -most, .high = 0
     };

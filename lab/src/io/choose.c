@@ -63,7 +63,7 @@ ordo_status ordo_io_sparse_of(const ordo_io_problem *problem, ordo_io_sparse *sp
 
 /* ---- words ---- */
 
-static bool given(const ordo_io_tiles *t)
+static bool has_sizes(const ordo_io_tiles *t)
 {
     return t && (t->rows || t->cols || t->out_rows || t->out_keys || t->out_cols);
 }
@@ -90,7 +90,7 @@ static ordo_status choose_one(const ordo_io_shape *shape, ordo_io_algorithm algo
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "algorithm %s: pass %s has none of that name",
                          ordo_io_algorithm_name(algorithm), ordo_io_pass_name(shape->pass));
     choice->algorithm = algorithm;
-    if (given(tiles)) {
+    if (has_sizes(tiles)) {
         ORDO_TRY(ordo_io_tiles_of(shape, algorithm, tiles, &choice->tiles));
     } else {
         ordo_io_shape wish = *shape;
@@ -132,7 +132,7 @@ ordo_status ordo_io_decide(const ordo_io_shape *shape, ordo_io_algorithm algorit
                            const ordo_io_tiles *tiles, ordo_io_choice *choice)
 {
     ORDO_TRY(ordo_check_range("algorithm", (int)algorithm, 0, ORDO_IO_ALGORITHM_COUNT));
-    if (algorithm == ORDO_IO_BEST && given(tiles))
+    if (algorithm == ORDO_IO_BEST && has_sizes(tiles))
         return ordo_fail(ORDO_ERR_ARGUMENT, "tiles: expected none, or an algorithm by name");
     return algorithm == ORDO_IO_BEST ? choose_best(shape, choice)
                                      : choose_one(shape, algorithm, tiles, choice);

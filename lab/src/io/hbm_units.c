@@ -30,9 +30,9 @@ static place place_of(const ordo_io_hbm_job *job, int64_t unit, int32_t rows, in
     const int32_t head = (int32_t)(unit / ((int64_t)tiles * parts));
     const int32_t rest = (int32_t)(unit % ((int64_t)tiles * parts));
     const int32_t tile = down ? tiles - 1 - rest / parts : rest / parts;
-    const place made = { tile / each * job->heads + job->head + head, tile % each * rows,
-                         rest % parts, head * job->batch + tile / each };
-    return made;
+    const place at = { tile / each * job->heads + job->head + head, tile % each * rows,
+                       rest % parts, head * job->batch + tile / each };
+    return at;
 }
 
 static int64_t units_of(const ordo_io_hbm_job *job, int32_t heads, int32_t rows, int32_t parts)

@@ -299,13 +299,13 @@ static ordo_status set(const char *name, int64_t *tile, int64_t length, int64_t 
 }
 
 ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
-                             const ordo_io_tiles *given, ordo_io_tiles *tiles)
+                             const ordo_io_tiles *fixed, ordo_io_tiles *tiles)
 {
     const bool forward = shape->pass == ORDO_IO_FORWARD;
     const bool flash = algorithm == ORDO_IO_FLASH || algorithm == ORDO_IO_FLASH1;
     const bool apart = algorithm == ORDO_IO_APART, mat = algorithm == ORDO_IO_MAT;
     const bool phase = algorithm == ORDO_IO_PHASE;
-    *tiles = *given;
+    *tiles = *fixed;
     if (algorithm == ORDO_IO_NAIVE || shape->pass == ORDO_IO_GRADIENT) {
         *tiles = (ordo_io_tiles) { 0 };
         return ORDO_OK;

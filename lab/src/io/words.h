@@ -24,7 +24,7 @@ bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
  * Returns ORDO_ERR_ARGUMENT for a tile below 1 that cannot be chosen, ORDO_ERR_UNSUPPORTED if the
  * workspace does not hold one row of scores. */
 ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
-                             const ordo_io_tiles *given, ordo_io_tiles *tiles);
+                             const ordo_io_tiles *fixed, ordo_io_tiles *tiles);
 
 /* ---- the forward and the backward pass ---- */
 

@@ -30,15 +30,15 @@ ordo_status ordo_model_create(ordo_model **model, const ordo_machine *machine,
     *model = NULL;
     if (!machine)
         return ordo_fail(ORDO_ERR_ARGUMENT, "machine: expected a pointer, got NULL");
-    ordo_model *made = malloc(sizeof *made);
-    if (!made)
+    ordo_model *created = malloc(sizeof *created);
+    if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "model: out of memory");
-    const ordo_status status = ordo_model_resolve(made, machine, calibration);
+    const ordo_status status = ordo_model_resolve(created, machine, calibration);
     if (status != ORDO_OK) {
-        free(made);
+        free(created);
         return status;
     }
-    *model = made;
+    *model = created;
     return ORDO_OK;
 }
 

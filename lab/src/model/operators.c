@@ -215,9 +215,9 @@ static double rate_of(const job_list *l, size_t i)
         const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
         if (j->bits)
             return 1 / slow;
-        const double given = (1 + ordo_model_value(model, ORDO_C_GEMM_SLOW)) *
-                             (1 + ordo_model_value(model, ORDO_C_CARVE_OUT));
-        return (1 - fmin(other->steal / (other->seconds * slow), 0.99)) / given;
+        const double slowdown = (1 + ordo_model_value(model, ORDO_C_GEMM_SLOW)) *
+                                (1 + ordo_model_value(model, ORDO_C_CARVE_OUT));
+        return (1 - fmin(other->steal / (other->seconds * slow), 0.99)) / slowdown;
     }
     for (int r = 0; r < ORDO_RESOURCES; r++)
         if (j->use[r] > 0)
@@ -337,13 +337,13 @@ static ordo_status fill_list(job_list *l, const ordo_model *model, const ordo_op
 static double fused_seconds(const job_list *list, size_t reader)
 {
     job_list l = *list;
-    ordo_operator made = l.operators[reader];
-    if (made.kind != ORDO_OPERATOR_ATTENTION || made.seconds > 0)
+    ordo_operator fused = l.operators[reader];
+    if (fused.kind != ORDO_OPERATOR_ATTENTION || fused.seconds > 0)
         return 0;
     ordo_kernel_time time;
-    made.attention.keep = ORDO_KEEP_MADE;
-    made.attention.rng = l.operators[l.rng].rng;
-    if (ordo_model_attention(l.model, &made.attention, &time) != ORDO_OK)
+    fused.attention.keep = ORDO_KEEP_MADE;
+    fused.attention.rng = l.operators[l.rng].rng;
+    if (ordo_model_attention(l.model, &fused.attention, &time) != ORDO_OK)
         return 0;
     l.jobs[reader].seconds = larger(time.seconds, l.jobs[reader].seconds);
     l.jobs[l.rng].seconds = 0;

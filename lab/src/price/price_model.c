@@ -17,9 +17,9 @@ static const ordo_origin *origin_of(ordo_calibration calibration, size_t index)
 }
 
 /* The kind of a constant from the kind of a machine's key: a measured rate is physical. */
-static const char *kind_of(const ordo_machine_rule *rule)
+static const char *kind_of(const ordo_machine_range *range)
 {
-    return strcmp(rule->key.kind, FITTED) == 0 ? FITTED : PHYSICAL;
+    return strcmp(range->key.kind, FITTED) == 0 ? FITTED : PHYSICAL;
 }
 
 /* Take the value from a key of the machine; false if the machine does not state it. */
@@ -27,19 +27,20 @@ static bool take_key(ordo_model *model, size_t index, const char *key, double fa
 {
     if (!key)
         return false;
-    const ordo_machine_rule *rule = ordo_machine_rule_at(ordo_machine_rule_find(key, strlen(key)));
+    const ordo_machine_range *range =
+        ordo_machine_range_at(ordo_machine_range_find(key, strlen(key)));
     const char *source = ordo_machine_source(model->machine, key);
     double value;
-    if (!rule || !source || ordo_machine_get(model->machine, key, &value) != ORDO_OK)
+    if (!range || !source || ordo_machine_get(model->machine, key, &value) != ORDO_OK)
         return false;
     value *= factor != 0 ? factor : 1;
     /* Convert the rate of a device per second to that of a worker per clock; both constants precede
      * this one in the table. */
-    if (strcmp(rule->key.unit, "B/s") == 0 && strcmp(ordo_constant_rows[index].unit, "B/clk") == 0)
+    if (strcmp(range->key.unit, "B/s") == 0 && strcmp(ordo_constant_rows[index].unit, "B/clk") == 0)
         value /= model->value[ORDO_C_WORKERS] * model->value[ORDO_C_CLOCK_TENSOR] * 1e9;
     model->value[index] = value;
     model->source[index] = source;
-    model->kind[index] = kind_of(rule);
+    model->kind[index] = kind_of(range);
     return true;
 }
 

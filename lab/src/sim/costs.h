@@ -11,7 +11,7 @@ struct ordo_live;
 
 typedef struct ordo_costs {
     int64_t compute;         /* the products of one step */
-    int64_t compute_partial; /* the same if the mask cuts the tile */
+    int64_t compute_partial; /* the same if the tile is partly visible */
     int64_t reduce;          /* adding the partial dQ */
     int64_t latency;         /* between the end of one addition and the start of the next */
     int32_t overlap;         /* additions in flight behind the computation: 0 .. ORDO_OVERLAP_MAX */

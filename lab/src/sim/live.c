@@ -22,28 +22,28 @@ ordo_status ordo_live_create(ordo_live **live, const ordo_band *band, const uint
     int64_t entries = 0;
     for (int32_t j = 0; j < nk; j++)
         entries += ordo_span_count(ordo_band_queries(band, j));
-    ordo_live *made = calloc(1, sizeof *made);
-    if (made) {
-        made->column = malloc(((size_t)nk + 1) * sizeof *made->column);
-        made->query = malloc(((size_t)entries + 1) * sizeof *made->query);
-        made->before = malloc(((size_t)entries + 1) * sizeof *made->before);
-        made->keys = calloc((size_t)nq + 1, sizeof *made->keys);
+    ordo_live *created = calloc(1, sizeof *created);
+    if (created) {
+        created->column = malloc(((size_t)nk + 1) * sizeof *created->column);
+        created->query = malloc(((size_t)entries + 1) * sizeof *created->query);
+        created->before = malloc(((size_t)entries + 1) * sizeof *created->before);
+        created->keys = calloc((size_t)nq + 1, sizeof *created->keys);
     }
-    if (!made || !made->column || !made->query || !made->before || !made->keys) {
-        ordo_live_destroy(made);
+    if (!created || !created->column || !created->query || !created->before || !created->keys) {
+        ordo_live_destroy(created);
         return ordo_fail(ORDO_ERR_MEMORY, "blocks: %lld tiles", (long long)entries);
     }
     int64_t at = 0;
     for (int32_t j = 0; j < nk; j++) {
         const ordo_span span = ordo_band_queries(band, j);
-        made->column[j] = at;
+        created->column[j] = at;
         for (int32_t i = span.first; i <= span.last; i++)
             if (blocks[(int64_t)i * nk + j]) {
-                made->query[at] = i;
-                made->before[at++] = made->keys[i]++;
+                created->query[at] = i;
+                created->before[at++] = created->keys[i]++;
             }
     }
-    made->column[nk] = at;
-    *live = made;
+    created->column[nk] = at;
+    *live = created;
     return ORDO_OK;
 }

@@ -14,8 +14,8 @@ typedef struct work {
     uint64_t whole, partial;
 } work;
 
-/* Steps of key tile j. The mask cuts query tiles only at both ends of the walk, so the uncut ones
- * in the middle are counted without visiting them. */
+/* Steps of key tile j. Query tiles are partly visible only at both ends of the walk, so the whole
+ * ones in the middle are counted without visiting them. */
 static work walk_work(const ordo_band *band, int32_t j)
 {
     const uint64_t live = (uint64_t)ordo_span_count(ordo_band_queries(band, j));
@@ -35,7 +35,7 @@ static work live_work(const ordo_band *band, const ordo_live *live, int32_t j)
 {
     work sum = { 0, 0 };
     for (int64_t at = live->column[j]; at < live->column[j + 1]; at++)
-        *(ordo_band_cuts(band, live->query[at], j) ? &sum.partial : &sum.whole) += 1;
+        *(ordo_band_partial(band, live->query[at], j) ? &sum.partial : &sum.whole) += 1;
     return sum;
 }
 

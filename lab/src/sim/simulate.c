@@ -249,7 +249,7 @@ static ordo_status walk_steps(engine *e, worker *w, bool *parked)
         const size_t index = (size_t)w->g * (size_t)w->walk.nq + (size_t)i;
         tile *at = &w->tiles[index * (size_t)accumulators + (size_t)(turn % accumulators)];
         if (!w->computed)
-            compute(e, w, classes && ordo_band_cuts(&w->walk.band, i, j));
+            compute(e, w, classes && ordo_band_partial(&w->walk.band, i, j));
         if (at->done != turn / accumulators) {
             w->place = turn / accumulators;
             w->next = at->parked;

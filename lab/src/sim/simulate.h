@@ -8,7 +8,7 @@
  * become free before one that already is: the choice is exact. Units that are pinned, or dealt as
  * kernels deal those of cyclic orders (ordo_run_dealt()), have one worker each and wait for it.
  *
- * A step costs `compute`, or `compute_partial` if the mask cuts its tile; an addition costs
+ * A step costs `compute`, or `compute_partial` if its tile is partly visible; an addition costs
  * `reduce`; `latency` passes between one addition and that of the next contributor. With overlap 0
  * a worker computes and adds alternately. With overlap D its additions run behind the computation,
  * and up to D of them are pending. Memory holds the query tiles of the heads in flight, and the

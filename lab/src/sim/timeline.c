@@ -66,15 +66,15 @@ ordo_status ordo_timeline_create(ordo_timeline **timeline, const ordo_schedule *
     *timeline = NULL;
     ordo_schedule known;
     ORDO_TRY(copy_schedule(&known, schedule));
-    ordo_timeline *made = calloc(1, sizeof *made);
-    if (!made)
+    ordo_timeline *created = calloc(1, sizeof *created);
+    if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "timeline: out of memory");
-    const ordo_status status = simulate(made, &known);
+    const ordo_status status = simulate(created, &known);
     if (status != ORDO_OK) {
-        ordo_timeline_destroy(made);
+        ordo_timeline_destroy(created);
         return status;
     }
-    *timeline = made;
+    *timeline = created;
     return ORDO_OK;
 }
 

@@ -43,7 +43,7 @@ static void clock_give(clock_worker *w, const ordo_run *run, const ordo_unit *un
                     .head = unit->head * run->group_heads + g,
                     .query = i,
                     .turn = ordo_walk_turn(&walk, i, unit->key[x]),
-                    .partial = ordo_band_cuts(&walk.band, i, unit->key[x]),
+                    .partial = ordo_band_partial(&walk.band, i, unit->key[x]),
                 };
             }
 }

@@ -173,14 +173,14 @@ TEST(each_bound_by_hand)
     CHECK_INT(bounds.work, 135 + 5);
     CHECK_INT(bounds.chain, 36 + 5);
     costs = costs_of(5, 2, 3, 0);
-    costs.compute_partial = 1; /* 4 of a head's 10 tiles are cut */
+    costs.compute_partial = 1; /* 4 of a head's 10 tiles are partial */
     bounds = bounds_of(&run, &costs);
     CHECK_INT(bounds.work, (18 * 7 + 12 * 3) / 2);
     CHECK_INT(bounds.chain, 3 * 7 + 3);
     CHECK_INT(bounds.turns, 1 + 4 * 2 + 3 * 3);
 }
 
-/* Steps, cut or whole, found by looking at every tile. */
+/* Steps, partial or whole, found by looking at every tile. */
 TEST(work_is_what_every_tile_adds_up_to)
 {
     uint64_t seed = 5;
@@ -196,8 +196,8 @@ TEST(work_is_what_every_tile_adds_up_to)
             const ordo_span queries = ordo_band_queries(&walk.band, j);
             int64_t chain = 0;
             for (int i = queries.first; i <= queries.last; i++, tasks++)
-                chain += costs.reduce +
-                         (ordo_band_cuts(&walk.band, i, j) ? costs.compute_partial : costs.compute);
+                chain += costs.reduce + (ordo_band_partial(&walk.band, i, j) ? costs.compute_partial
+                                                                             : costs.compute);
             chain *= run.group_heads;
             longest = chain > longest ? chain : longest;
             work += chain * run.sequences * run.kv_heads;

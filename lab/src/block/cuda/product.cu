@@ -371,11 +371,11 @@ static ordo_status quantise_operands(block_cuda *c, prepared *q, block_product *
     return status == ORDO_OK ? point_to_scales(c, q, a, b, why, n) : status;
 }
 
-ordo_status block_cuda_multiply(block_cuda *c, const block_product *given, void *stream, char *why,
+ordo_status block_cuda_multiply(block_cuda *c, const block_product *wanted, void *stream, char *why,
                                 size_t n)
 {
     const float alpha = 1, beta = 0;
-    block_product p = *given;
+    block_product p = *wanted;
     prepared *q = &c->products[p.id];
     ordo_status status = q->ready ? ORDO_OK : prepare(c, q, &p, why, n);
     if (status == ORDO_OK && c->options.fp8)

@@ -209,7 +209,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
                 const int32_t half = i * OF_ROWS + g % OF_ROWS;
                 load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
                           line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS, own,
-                          ordo_band_cuts(&band, half, own));
+                          ordo_band_partial(&band, half, own));
                 if (first) /* after the first queries: K and V are released later */
                     begin_unit(s, sequence, head, key, steps, ends);
                 first = false;

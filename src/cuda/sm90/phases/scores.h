@@ -41,7 +41,7 @@ ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
             load.tell(SCORES_ROW, i * PHASE_ROWS);
             load.tell(SCORES_HEAD, head);
             load.tell(SCORES_SEQUENCE, sequence);
-            load.tell(SCORES_CUT, ordo_band_cuts(&band, i, j));
+            load.tell(SCORES_CUT, ordo_band_partial(&band, i, j));
             load.records++;
             phase_load_scores(load, &args.q, &args.k, args.head_dim, s, i, j, head,
                               head / all.group_heads);

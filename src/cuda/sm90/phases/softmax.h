@@ -74,7 +74,7 @@ template <bool F16> struct softmax_math {
                 slope = u.slope;
                 return row + s.diagonal - column;
             });
-        if (ordo_band_cuts(&band, u.first / PHASE_ROWS, j))
+        if (ordo_band_partial(&band, u.first / PHASE_ROWS, j))
             phase_hide(d, phase_window_of(s, row, column), -INFINITY);
         softmax_step(d, args.scale_log2, u.rows);
         if (args.keep_bits)
