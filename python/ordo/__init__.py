@@ -22,6 +22,7 @@ from ._audit import Audit, AuditDifference, audit
 from ._blocks import BlockMask
 from ._compare import Comparison, compare
 from ._digest import digest
+from ._gemm import gemm
 from ._library import Build, Error, build, version
 from ._machine import (
     BackendLimits,
@@ -74,6 +75,7 @@ __all__ = [
     "digest",
     "dropout",
     "forward",
+    "gemm",
     "save_call",
     "tree_sum",
     "version",

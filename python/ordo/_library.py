@@ -146,6 +146,12 @@ PROTOTYPES: dict[str, Prototype] = {
     # ordo/sum.h
     "ordo_sum_tree": (RESULT, [POINTER(s.ordo_sum)]),
     "ordo_sum_tree_device": (RESULT, [POINTER(s.ordo_sum), c_void_p]),
+    # ordo/gemm.h
+    "ordo_gemm_plan_create": (RESULT, [POINTER(HANDLE), POINTER(s.ordo_gemm_problem), c_int]),
+    "ordo_gemm_plan_destroy": (None, [HANDLE]),
+    "ordo_gemm_plan_query": (RESULT, [HANDLE, POINTER(s.ordo_gemm_info)]),
+    "ordo_gemm_run": (RESULT, [HANDLE, POINTER(s.ordo_gemm_call)]),
+    "ordo_gemm_query": (RESULT, [c_int, POINTER(s.ordo_gemm_limits)]),
     # ordo/device.h
     "ordo_device_count": (RESULT, [POINTER(c_int), POINTER(c_char_p)]),
     "ordo_device_query": (RESULT, [c_int, POINTER(s.ordo_device)]),

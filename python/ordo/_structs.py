@@ -334,6 +334,64 @@ class ordo_sum(Struct):
     ]
 
 
+# ---- ordo/gemm.h ----
+
+
+class ordo_gemm_problem(Struct):
+    _words_ = {"dtype": "dtype", "c_dtype": "dtype"}
+    _fields_ = [
+        ("size", c_size_t),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("dtype", c_int),
+        ("c_dtype", c_int),
+        ("a_transposed", c_bool),
+        ("b_transposed", c_bool),
+        ("bias", c_bool),
+        ("add", c_bool),
+        ("sections", c_int),
+    ]
+
+
+class ordo_gemm_info(Struct):
+    _words_ = {"backend": "backend"}
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("kept", c_uint),
+        ("workspace_bytes", c_uint64),
+        ("numeric_key", c_char * 64),
+    ]
+
+
+class ordo_matrix(Struct):
+    _fields_ = [("data", c_void_p), ("stride", c_int64)]
+
+
+class ordo_gemm_call(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("a", ordo_matrix),
+        ("b", ordo_matrix),
+        ("c", ordo_matrix),
+        ("bias", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("stream", c_void_p),
+        ("threads", c_int),
+    ]
+
+
+class ordo_gemm_limits(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("dtypes", c_uint),
+        ("align", c_int64),
+        ("size_max", c_int64),
+    ]
+
+
 # ---- ordo/device.h ----
 
 
