@@ -36,11 +36,12 @@ AXES: dict[str, tuple[str, ...]] = {
     "blocks": ("none", "given"),
     "heads": ("equal", "grouped"),
     "dims": ("equal", "unequal", "odd"),
-    "lengths": ("equal", "more keys", "fewer keys", "one row", "no keys", "no rows"),
+    "lengths": ("equal", "more keys", "fewer keys", "one row", "no keys", "no rows", "no sequence"),
     "strides": ("dense", "heads first", "every second", "one row of many", "negative"),
-    "dout": ("dense", "expanded", "strided", "of lse", "of both", "lse expanded"),
+    "dout": ("dense", "expanded", "strided", "of lse", "of both", "lse expanded", "negative"),
 }  # fmt: skip
 
+WITHOUT_LSE = ("dense", "expanded", "strided", "negative")  # of dout
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PLAIN = {
     "eager", "again", "no_grad", "inference", "autocast", "threads", "checkpoint",
@@ -62,7 +63,7 @@ def allowed(v: Values, situation: str) -> bool:
     if DEVICE != "cpu" and not _allowed_there(v, situation):
         return False
     drops, packed = v["dropout"] != "none", v["layout"] in ("packed", "gaps")
-    empty = v["lengths"] in ("no keys", "no rows")
+    empty = v["lengths"] in ("no keys", "no rows", "no sequence")
     if v["mode"] != "auto" and not drops or v["ids"] == "given" and not drops:
         return False
     if v["dropout"] in ("prepared", "generator") and situation not in PLAIN:
@@ -79,7 +80,7 @@ def allowed(v: Values, situation: str) -> bool:
         return False
     if empty and (packed or v["layout"] == "padded") and v["sink"] == "given":
         return False  # refused: the library has no rows that see the sink alone there
-    if empty and v["layout"] == "gaps":
+    if empty and v["layout"] == "gaps" or v["lengths"] == "no sequence" and v["layout"] != "dense":
         return False
     if situation in TRACED and (v["layout"] == "gaps" or v["strides"] == "negative"):
         return False
@@ -194,13 +195,15 @@ class Case:
         r, v = random.Random(self.seed), self.values
         self._random = torch.Generator().manual_seed(self.seed)
         batch, heads = r.choice((1, 2, 3)), r.choice((2, 4))
+        if v["lengths"] == "no sequence":
+            batch = 0
         kv_heads = heads if v["heads"] == "equal" else heads // 2
         lengths, sizes, odd, of_values = SIZES[self.device]
         dim = r.choice(sizes) if v["dims"] != "odd" else r.choice(odd)
         v_dim = dim if v["dims"] == "equal" else r.choice(of_values)
         rows = r.choice(lengths)
         columns = {"equal": rows, "more keys": rows + r.choice((1, 9, 40)), "one row": 19,
-                   "fewer keys": max(1, rows // 2), "no keys": 0, "no rows": rows}[v["lengths"]]  # fmt: skip
+                   "fewer keys": max(1, rows // 2), "no keys": 0}.get(v["lengths"], rows)  # fmt: skip
         rows = {"one row": 1, "no rows": 0}.get(v["lengths"], rows)
         self.keywords = {"causal": {"full": False, "causal": True, "top-left": "top-left"}[v["mask"]]}
         window = {"open": (-1, -1), "left": (4, -1), "right": (-1, 3), "both": (5, 2)}[v["window"]]
@@ -214,12 +217,12 @@ class Case:
         self.v = self._tensor((*second, kv_heads, v_dim), dtype)
         if v["slopes"] != "none":
             shape = (heads,) if v["slopes"] == "heads" else (batch, heads)
-            self.keywords["slopes"] = torch.rand(shape, generator=self._random).to(self.device) / 4
+            self.keywords["slopes"] = self._signed(torch.rand(shape, generator=self._random) / 4)
         if v["sink"] == "given":
-            self.sink = torch.randn(heads, generator=self._random).to(self.device)
+            self.sink = self._signed(torch.randn(heads, generator=self._random))
         if v["ids"] == "given":
             ids = r.sample(range(50), batch)
-            self.keywords["sequence_ids"] = torch.tensor(ids, device=self.device)
+            self.keywords["sequence_ids"] = torch.tensor(ids, dtype=torch.int64, device=self.device)
         if v["shard"] == "given":
             self.keywords["shard"] = ordo.Shard(batch0=2, head0=heads, heads_total=3 * heads)
         if v["blocks"] == "given":
@@ -230,15 +233,19 @@ class Case:
     def _lengths(self, r: random.Random, batch: int, rows: int, columns: int) -> tuple[Any, Any]:
         """Lists of lengths; the leading axes of q and of k."""
         layout, empty = self.values["layout"], 0 in (rows, columns)
+        kind = r.choice((torch.int32, torch.int64))
 
         def ints(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=self.device)
+            return torch.tensor(values, dtype=kind, device=self.device)
 
         if layout == "dense":
             return (batch, rows), (batch, columns)
         if layout == "padded":
             self.keywords["q_lens"] = ints([r.randint(0, rows) for _ in range(batch)])
             self.keywords["kv_lens"] = ints([r.randint(0, columns) for _ in range(batch)])
+            if self.values["entry"] == "layer":  # whose mask of keys hides queries under a causal mask alone
+                full = self.values["mask"] == "full"
+                self.keywords["q_lens"] = ints(batch * [rows]) if full else self.keywords["kv_lens"]
             return (batch, rows), (batch, columns)
         each = [[r.randint(1, max(most, 1)) for _ in range(batch)] for most in (rows, columns)]
         if self.values["lengths"] == "equal":
@@ -278,7 +285,7 @@ class Case:
         if source in ("seed", "fa2", "prepared"):
             self.keywords["seed"] = self.rng
         elif source == "state":
-            self.keywords["rng_state"] = torch.tensor(self.rng, device=self.device)
+            self.keywords["rng_state"] = self._signed(torch.tensor(self.rng))
         elif source == "generator":
             self.keywords["generator"] = torch.Generator(self.device)
         if source == "fa2":
@@ -310,16 +317,20 @@ class Case:
         values = torch.randn(shape, generator=self._random).to(dtype).to(self.device)
         return laid(values, self.values["strides"])
 
+    def _signed(self, x: Tensor) -> Tensor:
+        """With the negative bit where the case has it."""
+        return laid(x.to(self.device), "negative" if self.values["strides"] == "negative" else "dense")
+
     def upstream(self, o: Tensor, lse: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Gradients of o and lse."""
         kind = self.values["dout"]
         made = torch.Generator().manual_seed(self.seed + 1)
         dout = torch.randn(o.shape, generator=made).to(o.dtype).to(o.device)
-        if lse is None or kind in ("dense", "expanded", "strided"):
+        if lse is None or kind in WITHOUT_LSE:
             if kind == "expanded":
                 dout = torch.full((), 0.75, dtype=o.dtype, device=o.device).expand(o.shape)
-            elif kind == "strided" and o.numel():
-                dout = laid(dout, "every second")
+            elif kind != "dense" and o.numel():
+                dout = laid(dout, "every second" if kind == "strided" else kind)
             return dout, None
         dlse = torch.randn(lse.shape, generator=made).to(lse.device)
         if kind == "lse expanded":

@@ -15,7 +15,7 @@ import ordo.torch
 import torch
 import torch.nn.functional as F
 from ordo.compat import flash_attn_3
-from signature_below import dense_2, varlen_2
+from ordo.compat.flash_attn import flash_attn_interface
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -27,7 +27,7 @@ def _basic(v: Values) -> bool:
     """Without what only attention() has."""
     return (
         all(v[axis] == "none" for axis in _OURS) and v["mask"] != "top-left"
-        and v["dropout"] not in ("fa2", "prepared") and v["dout"] in ("dense", "expanded", "strided")
+        and v["dropout"] not in ("fa2", "prepared") and v["dout"] in ("dense", "expanded", "strided", "negative")
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ class Module(Attention):
     """ordo.torch.Attention."""
 
     def takes(self, v: Values, situation: str) -> bool:
-        return v["dout"] in ("dense", "expanded", "strided") and v["sink"] == "none" and v["dropout"] != "prepared"
+        return v["dout"] in ("dense", "expanded", "strided", "negative") and v["sink"] == "none" and v["dropout"] != "prepared"
 
     def make(self, case: Any) -> Callable[..., Any]:
         rest = dict(case.keywords)
@@ -133,20 +133,68 @@ class Third(Flash):
 
 
 class Below(Flash):
-    """_flash_attn_forward and _flash_attn_backward inside a Function of the caller's."""
+    """The passes below autograd of FlashAttention-2, or with `third` of -3, inside a Function of the caller's."""
+
+    def __init__(self, third: bool = False) -> None:
+        super().__init__()
+        self.third = third
 
     def takes(self, v: Values, situation: str) -> bool:
+        if self.third and (v["dropout"] != "none" or v["slopes"] != "none"):
+            return False
         return (
             _basic(v) and v["layout"] in ("dense", "packed") and v["dropout"] in ("none", "drawn")
             and situation in ("eager", "again", "no_grad", "hooks", "threads", "checkpoint")
         )  # fmt: skip
 
     def make(self, case: Any) -> Callable[..., Any]:
-        rest = self.keywords(case)
-        if "cu_q" not in case.keywords:
-            return lambda q, k, v: (dense_2(q, k, v, **rest), None)
-        lists = [case.keywords[x] for x in ("cu_q", "cu_kv", "max_q", "max_kv")]
-        return lambda q, k, v: (varlen_2(q, k, v, *lists, **rest), None)
+        given = case.keywords
+        left, right = (-1 if x is None else int(x) for x in given["window"])
+        rest = dict(window_size_left=left, window_size_right=right, softcap=given["softcap"])
+        ends = [given[x] for x in _LISTS[:4] if x in given]
+        if self.third:
+            names = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
+            rest.update(zip(names, ends), softmax_scale=given["scale"])
+            return lambda q, k, v: (_Passes.apply(q, k, v, functools.partial(_third_passes, rest, given["causal"])), None)
+        scale = case.q.shape[-1] ** -0.5 if given["scale"] is None else given["scale"]
+        rest.update(alibi_slopes=given.get("slopes"), dropout_p=given.get("dropout_p", 0.0))
+        rest.update(softmax_scale=scale, causal=given["causal"])
+        passes = functools.partial(_second_passes, "varlen_" if ends else "", ends, rest)
+        return lambda q, k, v: (_Passes.apply(q, k, v, passes), None)
+
+
+class _Passes(torch.autograd.Function):
+    """`passes` of q, k and v alone gives out and lse, with more of them it writes gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, passes: Any) -> Tensor:
+        out, lse, *rng = passes((q, k, v))
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.rng, ctx.passes = rng, passes
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any) -> Any:
+        q, k, v, out, lse = ctx.saved_tensors
+        grads = [torch.full_like(x, torch.nan) for x in (q, k, v)]
+        ctx.passes((dout, q, k, v, out, lse), grads, *ctx.rng)
+        return (*grads, None)
+
+
+def _second_passes(kind: str, ends: Any, rest: Any, tensors: Any, grads: Any = None, rng: Any = None) -> Any:
+    if grads is None:
+        call = getattr(flash_attn_interface, f"_flash_attn_{kind}forward")
+        out, lse, _, rng = call(*tensors, *ends, **rest, return_softmax=False)
+        return out, lse, rng
+    call = getattr(flash_attn_interface, f"_flash_attn_{kind}backward")
+    return call(*tensors, *grads, *ends, **rest, deterministic=True, rng_state=rng)
+
+
+def _third_passes(rest: Any, causal: Any, tensors: Any, grads: Any = None) -> Any:
+    if grads is None:
+        return flash_attn_3._flash_attn_forward(*tensors, **rest, causal=causal)[:2]
+    dq, dk, dv = grads
+    return flash_attn_3._flash_attn_backward(*tensors, **rest, is_causal=causal, dq=dq, dk=dk, dv=dv)
 
 
 class Sdpa(Attention):
@@ -157,8 +205,8 @@ class Sdpa(Attention):
         plain = v["window"] == "open" and v["softcap"] == "off" and v["slopes"] == "none"
         return (
             _basic(dict(v, mask="full")) and plain and v["layout"] == "dense" and causal_corner
-            and v["dropout"] == "none" and v["heads"] == "equal" and v["dims"] == "equal"
-            and v["lengths"] not in ("no keys", "no rows") and v["strides"] in ("dense", "heads first")
+            and v["dropout"] == "none" and v["dims"] == "equal"
+            and v["lengths"] not in ("no keys", "no rows", "no sequence") and v["strides"] in ("dense", "heads first")
             and situation in ("eager", "again", "no_grad", "threads", "hooks", "compile", "retained")
         )  # fmt: skip
 
@@ -170,6 +218,7 @@ class Sdpa(Attention):
 
     def make(self, case: Any) -> Callable[..., Any]:
         rules = dict(is_causal=bool(case.keywords["causal"]), scale=case.keywords["scale"])
+        rules["enable_gqa"] = case.values["heads"] == "grouped"
         kernels = [SDPBackend.FLASH_ATTENTION] if case.device == "cuda" else list(SDPBackend.__members__.values())
 
         def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
@@ -211,35 +260,65 @@ class _Parted(torch.autograd.Function):
 
 
 class Layer(Attention):
-    """The attention of transformers' models, with valid tokens as a mask."""
+    """The attention of transformers' models: beside a mask of theirs, valid tokens, or packed."""
 
     def takes(self, v: Values, situation: str) -> bool:
+        traced = situation == "compile"
+        lengths = {"dense": ("equal", "more keys", "one row"), "padded": ("equal",)}.get(v["layout"], _SOME)
+        window = v["window"] == "open" or (v["window"] == "left" and v["mask"] == "causal")
         return (
-            _basic(v) and v["window"] == "open" and v["slopes"] == "none" and v["layout"] == "dense"
-            and v["dropout"] in ("none", "drawn") and v["lengths"] in ("equal", "more keys", "one row")
-            and situation in ("eager", "again", "no_grad", "compile", "hooks", "checkpoint", "mode")
+            _basic(v) and window and v["slopes"] == "none" and v["layout"] != "gaps" and v["lengths"] in lengths
+            and v["dropout"] in ("none", "drawn") and not (traced and v["layout"] == "padded")
+            and situation in ("eager", "again", "no_grad", "compile", "hooks", "checkpoint", "mode", "retained")
         )  # fmt: skip
 
     def inputs(self, case: Any) -> list[Tensor]:
-        return [x.transpose(1, 2) for x in (case.q, case.k, case.v)]
+        return [x.transpose(-2, -3) for x in (case.q, case.k, case.v)]
 
     def parts(self, made: list[Any]) -> list[Any]:
-        return [x.transpose(1, 2) for x in made]
+        return [x.transpose(-2, -3) for x in made]
 
     def make(self, case: Any) -> Callable[..., Any]:
-        from ordo.transformers import attention_forward
+        import ordo.transformers
+        from transformers import masking_utils
 
-        module, given = torch.nn.Module(), case.keywords
+        module, given, mask = torch.nn.Module(), case.keywords, None
         rules = dict(
             dropout=given.get("dropout_p", 0.0), scaling=given["scale"], softcap=given["softcap"],
             is_causal=given["causal"],
         )  # fmt: skip
-        return lambda q, k, v: (attention_forward(module, q, k, v, None, **rules)[0], None)
+        if given["window"][0] >= 0:
+            rules["sliding_window"] = given["window"][0] + 1
+        packed = "cu_q" in given
+        if packed:
+            names = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+            rules.update(zip(names, (given[x] for x in _LISTS[:4])))
+        else:
+            (batch, rows), columns = case.q.shape[:2], case.k.shape[1]
+            if "q_lens" in given:
+                mask = torch.arange(columns, device=case.q.device) < given["kv_lens"][:, None]
+            if case.seed % 3 and case.situation != "compile":  # a mask of theirs, not its valid tokens alone
+                kind = "causal" if given["causal"] else "bidirectional"
+                function = getattr(masking_utils, kind + "_mask_function")
+                if "sliding_window" in rules:
+                    function = masking_utils.sliding_window_causal_mask_function(rules["sliding_window"])
+                offset = columns - rows if given["causal"] else 0
+                sizes = dict(batch_size=batch, q_length=rows, kv_length=columns, q_offset=offset)
+                mask = ordo.transformers.attention_mask(mask_function=function, attention_mask=mask, **sizes)
+
+        def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
+            if packed:
+                q, k, v = q[None], k[None], v[None]
+            o = ordo.transformers.attention_forward(module, q, k, v, mask, **rules)[0]
+            return o[0] if packed else o, None
+
+        return run
 
 
+_SOME = ("equal", "more keys", "fewer keys", "one row")
 ENTRIES: dict[str, Any] = {
     "attention": Attention(), "module": Module(), "flash": Flash(), "kvpacked": Flash("kv"),
     "qkvpacked": Flash("qkv"), "varlen": Varlen(), "varlen kvpacked": Varlen("kv"),
-    "varlen qkvpacked": Varlen("qkv"), "third": Third(), "below": Below(), "sdpa": Sdpa(),
-    "part": Part(), "layer": Layer(),
+    "varlen qkvpacked": Varlen("qkv"), "third": Third(), "below": Below(), "third below": Below(True),
+    "sdpa": Sdpa(), "part": Part(), "layer": Layer(),
 }  # fmt: skip
