@@ -82,7 +82,7 @@ def allowed(v: Values, situation: str) -> bool:
         return False  # refused: the library has no rows that see the sink alone there
     if empty and v["layout"] == "gaps" or v["lengths"] == "no sequence" and v["layout"] != "dense":
         return False
-    if situation in TRACED and (v["layout"] == "gaps" or v["strides"] == "negative"):
+    if situation in TRACED and (v["layout"] == "gaps" and situation != "compile" or v["strides"] == "negative"):
         return False
     if situation == "export" and v["dropout"] == "drawn":
         return False
@@ -247,7 +247,9 @@ class Case:
                 full = self.values["mask"] == "full"
                 self.keywords["q_lens"] = ints(batch * [rows]) if full else self.keywords["kv_lens"]
             return (batch, rows), (batch, columns)
-        each = [[r.randint(1, max(most, 1)) for _ in range(batch)] for most in (rows, columns)]
+        each = [[r.randint(r.random() > 0.2, max(most, 1)) for _ in range(batch)] for most in (rows, columns)]
+        for x in each:
+            x[-1] = max(x[-1], 1)
         if self.values["lengths"] == "equal":
             each[1] = each[0]
         totals = [0 if most == 0 else sum(x) for most, x in zip((rows, columns), each)]
@@ -259,6 +261,11 @@ class Case:
         if layout == "gaps":
             self.keywords["q_lens"] = ints([r.randint(0, x) for x in each[0]])
             self.keywords["kv_lens"] = ints([r.randint(0, x) for x in each[1]])
+            if r.random() < 0.3:
+                del self.keywords[r.choice(("q_lens", "kv_lens"))]
+        free = self.values["entry"] == "attention" and self.values["blocks"] == "none" and self.situation in PLAIN
+        if free and r.random() < 0.3:
+            del self.keywords["max_q"], self.keywords["max_kv"]
         behind = 0 if empty or r.random() < 0.5 else 3  # rows of no sequence
         return (totals[0] + behind,), (totals[1] + behind,)
 

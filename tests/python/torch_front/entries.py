@@ -90,8 +90,18 @@ class Flash(Attention):
 
     def make(self, case: Any) -> Callable[..., Any]:
         name = f"flash_attn_{self.how}packed_func" if self.how else "flash_attn_func"
-        call, rest = getattr(ordo.torch, name), self.keywords(case)
-        return lambda *given: (call(*given, **rest), None)
+        return self.with_lse(case, functools.partial(getattr(ordo.torch, name), **self.keywords(case)))
+
+    def with_lse(self, case: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Every second call returns lse, which is +inf for rows that see nothing."""
+        if case.seed % 2:
+            return lambda *given: (call(*given), None)
+
+        def both(*given: Any) -> Any:
+            o, lse, *_ = call(*given, return_attn_probs=True)
+            return o, torch.where(lse == torch.inf, -torch.inf, lse)
+
+        return both
 
     def keywords(self, case: Any) -> dict[str, Any]:
         names = dict(window="window_size", scale="softmax_scale", slopes="alibi_slopes")
@@ -112,7 +122,7 @@ class Varlen(Flash):
         lists = [case.keywords[x] for x in ("cu_q", "cu_kv", "max_q", "max_kv")]
         lists = lists[::2] if self.how == "qkv" else lists
         call, rest = getattr(ordo.torch, name), self.keywords(case)
-        return lambda *given: (call(*given, *lists, **rest), None)
+        return self.with_lse(case, lambda *given, **more: call(*given, *lists, **rest, **more))
 
 
 class Third(Flash):
@@ -126,10 +136,11 @@ class Third(Flash):
         rules = dict(softmax_scale=given["scale"], causal=given["causal"], softcap=given["softcap"])
         rules["window_size"] = given["window"]
         if "cu_q" not in given:
-            return lambda q, k, v: (flash_attn_3.flash_attn_func(q, k, v, **rules), None)
+            return self.with_lse(case, functools.partial(flash_attn_3.flash_attn_func, **rules))
         lists = [given[x] for x in ("cu_q", "cu_kv", "max_q", "max_kv")]
         rules.update(seqused_q=given.get("q_lens"), seqused_k=given.get("kv_lens"))
-        return lambda q, k, v: (flash_attn_3.flash_attn_varlen_func(q, k, v, *lists, **rules), None)
+        call = flash_attn_3.flash_attn_varlen_func
+        return self.with_lse(case, lambda q, k, v, **more: call(q, k, v, *lists, **rules, **more))
 
 
 class Below(Flash):

@@ -32,7 +32,7 @@ def expected(case: Case) -> Results:
     """By NumPy on the CPU: gradients of what case.upstream() gives."""
     q, k, v = (x.detach().resolve_neg().to(case.dtype).cpu() for x in (case.q, case.k, case.v))
     given = {name: _plain(x) if isinstance(x, Tensor) else x for name, x in case.keywords.items()}
-    if "cu_q" in given and "q_lens" in given:
+    if "cu_q" in given and ("q_lens" in given or "kv_lens" in given):
         return _with_gaps(case, q, k, v, given)
     return _one(case, q, k, v, given)
 
@@ -46,7 +46,7 @@ def _with_gaps(case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any
     """Of the used rows alone, put back to their places."""
     places = []  # the used rows, then the others
     for ends, used, count in (("cu_q", "q_lens", len(q)), ("cu_kv", "kv_lens", len(k))):
-        starts, counts = given[ends].tolist(), given.pop(used).tolist()
+        starts, counts = given[ends].tolist(), given.pop(used, given[ends].diff()).tolist()
         first = [s + i for s, n in zip(starts, counts) for i in range(n)]
         places.append(first + sorted(set(range(count)) - set(first)))
         sums = [sum(counts[:b]) for b in range(len(counts) + 1)]
@@ -113,8 +113,8 @@ def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int
     return ordo.Problem(
         dtype=case.values["dtype"], layout="packed" if packed else "padded" if "q_lens" in given else "dense",
         batch=batch, heads=q.shape[-2], kv_heads=k.shape[-2], head_dim=q.shape[-1],
-        v_head_dim=v.shape[-1], q_len=given["max_q"] if packed else q.shape[1],
-        kv_len=given["max_kv"] if packed else k.shape[1] or NO_KEYS,
+        v_head_dim=v.shape[-1], q_len=_longest(given, "q") if packed else q.shape[1],
+        kv_len=_longest(given, "kv") if packed else k.shape[1] or NO_KEYS,
         total_q=len(q) if packed else 0, total_kv=len(k) if packed else 0,
         scale=given["scale"] or 0.0, mask=mask, window=(left, right) if hides else None,
         softcap=given["softcap"], alibi="slopes" in given,
@@ -122,6 +122,10 @@ def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int
         shard=given.get("shard", ordo.Shard()),
         blocks=given["block_mask"].limits if "block_mask" in given else ordo.Problem(q_len=1, head_dim=1).blocks,
     )  # fmt: skip
+
+
+def _longest(given: Any, which: str) -> int:
+    return int(given.get(f"max_{which}") or max(1, given[f"cu_{which}"].diff().max()))
 
 
 def _array(x: Tensor) -> Any:

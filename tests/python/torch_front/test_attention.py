@@ -1,140 +1,312 @@
-"""ordo.torch.attention: values and gradients against float64, and equal bits."""
+"""ordo.torch.attention beside the table: numbers and seeds of every kind, sinks, lists that change, empty calls."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import close, same
-from ordo.torch._attention import call, run_inputs
-from ordo.torch._call import Arguments
-from ordo.torch._plans import plan_of
+from math64 import same
+from ordo.compat import flash_attn, flash_attn_3
+from ordo.torch import _front, _sdpa
 
-SHAPES = {
-    "square": (2, 33, 33, 4, 4, 16, 16),
-    "grouped": (2, 40, 70, 6, 2, 24, 24),
-    "more rows than keys": (1, 50, 20, 2, 1, 8, 8),
-    "other size of values": (1, 17, 130, 3, 3, 20, 36),
-    "odd size": (2, 19, 19, 2, 2, 7, 7),
-}
+attention = ordo.torch.attention
 
 
-def tensors(shape, dtype=torch.float32, seed=0):
+def tensors(batch=2, rows=33, columns=33, heads=4, kv_heads=4, dim=16, v_dim=16, dtype=torch.float32):
     """q, k, v and the gradient of o."""
-    batch, rows, columns, heads, kv_heads, dim, v_dim = shape
-    made = torch.Generator().manual_seed(seed)
-    sizes = [(rows, heads, dim), (columns, kv_heads, dim), (columns, kv_heads, v_dim)]
-    drawn = [torch.randn(batch, *size, generator=made).to(dtype) for size in sizes]
-    dout = torch.randn(batch, rows, heads, v_dim, generator=made).to(dtype)
-    return [x.requires_grad_() for x in drawn], dout
+    made = torch.Generator().manual_seed(rows)
+    sizes = (rows, heads, dim), (columns, kv_heads, dim), (columns, kv_heads, v_dim), (rows, heads, v_dim)
+    *inputs, dout = (torch.randn(batch, *size, generator=made).to(dtype) for size in sizes)
+    return [x.requires_grad_() for x in inputs], dout
 
 
-def gradients(o, inputs, dout):
-    return torch.autograd.grad(o, inputs, dout)
+def results(inputs, dout, **rules):
+    o, lse = attention(*inputs, **rules)
+    return [o, lse, *torch.autograd.grad(o, inputs, dout)]
 
 
-RULES = {
-    "full": {},
-    "causal": dict(causal=True),
-    "top-left": dict(causal="top-left"),
-    "window": dict(causal=True, window=(7, 7)),
-    "both sides": dict(window=(5, 9)),
-    "scale": dict(scale=0.3, causal=True),
-    "softcap": dict(softcap=3.0),
-}
+def equal(one, other):
+    return all(same(x, y) for x, y in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_values_and_gradients_of_pytorchs_math_backend(causal):
-    inputs, dout = tensors(SHAPES["square"])
-    wide = [x.detach().double().transpose(1, 2).requires_grad_() for x in inputs]
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        expected = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal)
-    wanted = gradients(expected, wide, dout.double().transpose(1, 2))
-    o, _ = ordo.torch.attention(*inputs, causal=causal)
-    close(o, expected.transpose(1, 2), torch.float32)
-    for got, other in zip(gradients(o, inputs, dout), wanted):
-        close(got, other.transpose(1, 2), torch.float32)
+INPUTS = [x.detach() for x in tensors(rows=20, columns=20)[0]]
+FLAT = [x[0] for x in INPUTS]
 
 
-@pytest.mark.parametrize("rules", [*RULES, "list", "dropout", "drawn", "shard"])
-def test_a_call_that_is_known_has_the_bits_of_one_that_is_not(rules):
-    more = {
-        "list": dict(causal=True, window=[7, 7]),
-        "dropout": dict(dropout_p=0.1, seed=(3, 4)),
-        "drawn": dict(dropout_p=0.1),
-        "shard": dict(dropout_p=0.1, seed=1, shard=ordo.Shard(head0=2, heads_total=8)),
-    }
-    given = more.get(rules) or RULES[rules]
-    inputs, dout = tensors(SHAPES["square"])
-    made = []
-    for function in (run_inputs, call, call, call):
-        torch.manual_seed(5)
-        o, lse, *_ = function(*inputs, Arguments(**given))
-        made.append((o, lse, *gradients(o, inputs, dout)))
-    for other in made[1:]:
-        assert all(same(x, y) for x, y in zip(made[0], other))
+# ---- numbers ----
+
+WINDOWS = (
+    torch.tensor([3, 0]), torch.tensor([3, 0], dtype=torch.int32), [3, 0], np.array([3, 0]),
+    (torch.tensor(3), torch.tensor(0)), (np.int64(3), np.int32(0)),
+)  # fmt: skip
+
+
+def test_windows_of_every_kind():
+    expected, _ = attention(*INPUTS, window=(3, 0))
+    for window in WINDOWS:
+        for function in (flash_attn.flash_attn_func, flash_attn_3.flash_attn_func):
+            assert same(function(*INPUTS, window_size=window), expected)
+    whole = torch.compile(flash_attn.flash_attn_func, backend="aot_eager")
+    for window in (WINDOWS[0], WINDOWS[2], WINDOWS[5]):
+        assert same(whole(*INPUTS, window_size=window), expected)
+
+
+@pytest.mark.parametrize(
+    "same_as, windows",
+    [
+        ((-1, -1), (None, (None, None), torch.tensor([-1, -1]), [-2, -2])),
+        ((3, -1), ((3, None), (3, -100), np.array((3, -100)))),
+        ((-1, 2), ((-7, 2), torch.tensor((-7, 2)))),  # of any size, as with FlashAttention
+    ],
+)
+def test_a_side_of_a_window_may_be_open(same_as, windows):
+    expected, _ = attention(*INPUTS, window=same_as)
+    for window in windows:
+        assert same(attention(*INPUTS, window=window)[0], expected)
+
+
+def test_a_window_that_hides_nothing_is_none():
+    for right in (0, 5):
+        window = dict(causal=True, window=(-1, right))
+        assert same(attention(*INPUTS, **window)[0], attention(*INPUTS, causal=True)[0])
+
+
+def test_words_for_causal():
+    q, k, v = INPUTS[0][:, :9], *INPUTS[1:]
+    last, first, named = (attention(q, k, v, causal=x)[0] for x in (True, "top-left", "bottom-right"))
+    assert same(named, last) and not same(first, last)
+
+
+# ---- seeds ----
+
+
+@pytest.mark.parametrize(
+    "seed, pair",
+    [
+        (5, (5, 0)), (np.int64(5), (5, 0)), (torch.tensor(5), (5, 0)), (np.array([5, 6]), (5, 6)),
+        ([np.uint64(5), torch.tensor(6)], (5, 6)), (torch.tensor([5, 6]), (5, 6)),
+    ],
+)  # fmt: skip
+def test_seeds_of_every_kind(seed, pair):
+    one, other = (attention(*INPUTS, dropout_p=0.5, **x)[0] for x in (dict(seed=seed), dict(rng_state=torch.tensor(pair))))
+    assert same(one, other)
+
+
+def test_seeds_of_64_bits():
+    for seed, signed in ((2**64 - 1, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1)):
+        one = attention(*INPUTS, dropout_p=0.3, seed=seed)[0]
+        assert same(one, attention(*INPUTS, dropout_p=0.3, rng_state=torch.tensor([signed, 0]))[0])
+    assert not same(one, attention(*INPUTS, dropout_p=0.3, seed=3)[0])
+
+
+def test_a_seed_lies_where_the_queries_are():
+    one = attention(*INPUTS, dropout_p=0.5, seed=77)
+    with torch.device("meta"):
+        assert equal(one, attention(*INPUTS, dropout_p=0.5, seed=77))
+
+
+# ---- what decides no bit ----
+
+
+def test_bits_do_not_depend_on_threads_or_switches(monkeypatch, recwarn):
+    inputs, dout = tensors(rows=129, columns=129, kv_heads=2, dim=32, v_dim=32)
+    rules = dict(causal=True, dropout_p=0.1, seed=1)
+    expected = results(inputs, dout, **rules)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        assert equal(results(inputs, dout, **rules), expected)
+    monkeypatch.setenv("FLASH_ATTENTION_DETERMINISTIC", "1")
+    monkeypatch.setenv("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0")
+    for warn_only in (False, True):
+        torch.use_deterministic_algorithms(True, warn_only=warn_only)
+        assert equal(results(inputs, dout, **rules), expected)
+        o = flash_attn.flash_attn_func(*inputs, 0.1, causal=True, deterministic=warn_only, seed=1)
+        assert same(o, expected[0])
+    assert not [w for w in recwarn if "determin" in str(w.message).lower()]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_type_of_pytorch_does_not_matter(dtype):
+    mask = ordo.BlockMask.from_band(20, 20, causal=True)
+    expected = attention(*INPUTS), attention(*INPUTS, block_mask=mask)
+    torch.set_default_dtype(dtype)
+    try:
+        assert equal(attention(*INPUTS), expected[0]) and equal(attention(*INPUTS, block_mask=mask), expected[1])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("halves", ["q", "k", "v", "qk", "kv", "qv", "qkv"])
+def test_autocast_of_some(halves):
+    """Tensors that have the type already, beside others; those that have it are not converted."""
+    inputs, _ = tensors()
+    expected = attention(*(x.bfloat16() for x in inputs))
+    mixed = [x.bfloat16() if name in halves else x for name, x in zip("qkv", inputs)]
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            assert equal(attention(*mixed), expected)
+        with torch.profiler.profile() as seen:
+            attention(*mixed)
+    assert ("aten::to" in {x.name for x in seen.events()}) == (halves != "qkv")
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64])
 def test_a_known_call_reads_its_lists_again(kind):
     """Ends and lengths of the same shape, other content; those of int64 are converted each time."""
-    inputs, dout = tensors(SHAPES["square"])
-    flat = [x.detach()[0].requires_grad_() for x in inputs]
-    slopes = torch.rand(2, 4)
+    inputs, dout = tensors()
+    flat, slopes = [x.detach()[0].requires_grad_() for x in inputs], torch.rand(2, 4)
+
+    def calls(first):
+        ends, lens = (torch.tensor(x, dtype=kind) for x in ([0, first, 33], [first, 33]))
+        yield flat, dout[0], dict(cu_q=ends, max_q=28, dropout_p=0.1, seed=1)
+        yield flat, dout[0], dict(cu_q=ends, cu_kv=ends)
+        yield inputs, dout, dict(q_lens=lens, kv_lens=lens, slopes=slopes * first)
+        yield inputs, dout, dict(sequence_ids=lens.long(), dropout_p=0.1, seed=2)
+
     for first in (5, 20, 5):
-        ends = torch.tensor([0, first, 33], dtype=kind)
-        lens = torch.tensor([first, 33], dtype=kind)
-        for tensors_, gradient, rules in (
-            (flat, dout[0], dict(cu_q=ends, max_q=28, dropout_p=0.1, seed=1)),
-            (flat, dout[0], dict(cu_q=ends, cu_kv=ends)),
-            (inputs, dout, dict(q_lens=lens, kv_lens=lens, slopes=slopes * first)),
-            (inputs, dout, dict(sequence_ids=lens.long(), dropout_p=0.1, seed=2)),
-        ):
-            made = []
-            for function in (run_inputs, call, call):
-                o, lse, *_ = function(*tensors_, Arguments(causal=True, **rules))
-                made.append((o, lse, *gradients(o, tensors_, gradient)))
-            for other in made[1:]:
-                assert all(same(x, y) for x, y in zip(made[0], other))
-
-
-def test_a_window_that_hides_nothing_is_none():
-    inputs, _ = tensors(SHAPES["grouped"])
-    plain, _, _ = run_inputs(*inputs, Arguments(causal=True))
-    for right in (0, 5):
-        o, _, seen = run_inputs(*inputs, Arguments(causal=True, window=(-1, right)))
-        assert same(o, plain) and plan_of(*seen).problem.window is None
-    _, _, seen = run_inputs(*inputs, Arguments(window=(-1, 5)))
-    assert plan_of(*seen).problem.window == (-1, 5)
-
-
-def test_plans_are_kept_but_not_for_ever():
-    """More plans than there is room for: the first ones are made anew."""
-    q = torch.ones(1, 1, 1, 4)
-    for number in range(4200):
-        ordo.torch.attention(q, q, q, scale=1 + number / 8192)
-    assert ordo.torch.attention(q, q, q, scale=1.0)[1].item() == 4.0
-
-
-def test_bits_do_not_depend_on_threads_or_runs():
-    inputs, dout = tensors((2, 129, 129, 4, 2, 32, 32))
-    results = []
-    for threads in (1, 2, 3, 1):
-        torch.set_num_threads(threads)
-        o, lse = ordo.torch.attention(*inputs, causal=True, dropout_p=0.1, seed=1)
-        results.append([o, lse, *gradients(o, inputs, dout)])
-    for other in results[1:]:
-        assert all(same(x, y) for x, y in zip(results[0], other))
+        known = [results(*given, causal=True, **rules) for *given, rules in calls(first)]
+        ordo.torch._attention.forget()
+        assert all(equal(x, results(*given, causal=True, **rules)) for x, (*given, rules) in zip(known, calls(first)))
 
 
 def test_only_some_inputs_need_gradients():
-    (q, k, v), dout = tensors(SHAPES["square"])
-    o, _ = ordo.torch.attention(q, k, v)
-    dq, dk, dv = gradients(o, (q, k, v), dout)
-    o, _ = ordo.torch.attention(q.detach(), k, v.detach())
+    (q, k, v), dout = tensors()
+    _, _, _, dk, _ = results((q, k, v), dout)
+    o, _ = attention(q.detach(), k, v.detach())
     assert same(torch.autograd.grad(o, k, dout)[0], dk)
+
+
+@pytest.mark.parametrize("step", [16, 48])
+def test_chunks_with_dropout_at_blocks_of_keep_bits(step):
+    """Decoding: with dropout a chunk says where it lies, at a multiple of 16 rows."""
+    (q, k, v), _ = tensors(rows=150, columns=150, kv_heads=2, dtype=torch.bfloat16)
+    rules = dict(causal=True, dropout_p=0.2, seed=9)
+    whole, lse = attention(q, k, v, **rules)
+    for first in range(0, 150, step):
+        part, shard = slice(first, first + step), ordo.Shard(row0=first, q_total=150, kv_total=150)
+        got = attention(q[:, part], k, v, shard=shard, **rules)
+        assert same(got[0], whole[:, part]) and same(got[1], lse[:, :, part])
+    with pytest.raises(ordo.Error, match="shard.row0 8: expected a multiple of 16 with dropout"):
+        attention(q[:, 8:20], k, v, shard=ordo.Shard(row0=8, q_total=150, kv_total=150), **rules)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_the_bits_of_an_h200(dropout, tmp_path, monkeypatch, command):
+    """ORDO_EMULATE: CPU tensors get the bits of a GPU, which an audit finds equal."""
+    monkeypatch.setenv("ORDO_EMULATE", "h200")
+    ordo.torch._attention.forget()
+    inputs, dout = tensors(1, 150, 150, 4, 2, 64, 64, torch.bfloat16)
+    rules = dict(causal=True, dropout_p=dropout, seed=5)
+    made = results(inputs, dout, **rules)
+    problem = ordo.Problem(q_len=150, head_dim=64, heads=4, kv_heads=2, dtype="bf16", mask="causal", dropout=dropout)
+    plan = ordo.Plan(problem, "h200", backend="emulator")
+    names = dict(zip(("q", "k", "v", "o", "lse", "dq", "dk", "dv"), (*inputs, *made)), dout=dout)
+    ordo.save_call(tmp_path / "call.safetensors", plan, names, seed=5)
+    found = ordo.audit(tmp_path / "call.safetensors")
+    assert found and found.units == 24, str(found)
+    monkeypatch.delenv("ORDO_EMULATE")
+    ordo.torch._attention.forget()
+    assert not torch.equal(attention(*inputs, **rules)[1], made[1])
+
+
+# ---- sinks ----
+
+
+def test_a_sink_of_another_type_gets_a_gradient_of_that_type():
+    inputs, _ = tensors()
+    made = []
+    for kind in (torch.float32, torch.bfloat16):
+        sink = torch.tensor([0.5, -1.0, 2.0, 0.25], dtype=kind, requires_grad=True)
+        o, lse = attention(*inputs, sink=sink)
+        made.append(torch.autograd.grad(o.sum() + lse.sum(), sink)[0])
+    assert made[1].dtype == torch.bfloat16 and same(made[0].bfloat16(), made[1])
+
+
+def test_minus_infinity_is_no_sink():
+    inputs, dout = tensors()
+    none = torch.full((4,), -math.inf, requires_grad=True)
+    plain = results(inputs, dout, causal=True)
+    *made, dsink = _with_sink(inputs, none, dout)
+    assert equal(plain, made) and not dsink.any()
+
+
+def _with_sink(inputs, sink, dout, **rules):
+    o, lse = attention(*inputs, sink=sink, causal=True, **rules)
+    return [o, lse, *torch.autograd.grad(o, [*inputs, sink], dout)]
+
+
+def test_dropout_never_drops_the_sink():
+    inputs, dout = tensors()
+    sink = torch.randn(4, requires_grad=True)
+    one, two = (_with_sink(inputs, sink, dout, dropout_p=0.5, seed=seed) for seed in (1, 2))
+    assert same(one[1], two[1]) and not same(one[0], two[0])
+
+
+# ---- no element: zeros of the right shape, lse -inf, gradients zero ----
+
+
+def ones(*shape):
+    return torch.ones(shape, requires_grad=True)
+
+
+EMPTY = {  # ends of queries and keys, rows of the tensors
+    "no sequence": ([0], [0], 0, 0),
+    "no sequence, but rows": ([0], [0], 5, 7),
+    "no query": ([0, 0, 0], [0, 3, 7], 0, 7),
+    "no key": ([0, 2, 5], [0, 0, 0], 5, 0),
+    "sequences without rows": ([0, 0, 0], [0, 0, 0], 0, 0),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_packed_sequences_of_no_elements(case):
+    *ends, rows, columns = EMPTY[case]
+    inputs = ones(rows, 4, 16), ones(columns, 2, 16), ones(columns, 2, 24)
+    cu_q, cu_kv = (torch.tensor(x, dtype=torch.int32) for x in ends)
+    longest = [int(x.diff().max()) if len(x) > 1 else 0 for x in (cu_q, cu_kv)]
+    lists = cu_q, cu_kv, *longest
+    for (o, lse, *_), nothing in (
+        (attention(*inputs, cu_q=cu_q, cu_kv=cu_kv), -math.inf),
+        (flash_attn.flash_attn_varlen_func(*inputs, *lists, 0.1, return_attn_probs=True), math.inf),
+        (flash_attn_3.flash_attn_varlen_func(*inputs, *lists, return_attn_probs=True), -math.inf),
+    ):
+        assert o.shape == (rows, 4, 24) and not o.any() and lse.shape == (4, rows) and (lse == nothing).all()
+        for x, grad in zip(inputs, torch.autograd.grad(o.sum(), inputs)):
+            assert grad.shape == x.shape and not grad.any()
+
+
+@pytest.mark.parametrize("batch, rows", [(0, 5), (2, 0)])
+def test_packed_with_heads_first(batch, rows):
+    """The rows of (batch, head, row, dim) are packed rows, whatever the strides of no elements."""
+    inputs = [ones(batch, heads, rows, dim) for heads, dim in ((4, 16), (2, 16), (2, 24))]
+    ends = torch.zeros(3, dtype=torch.int32)
+    flags = _front.HEADS_FIRST | _front.CU_Q | _front.CU_KV
+    rest = flags, 0.25, [ends, ends], 0.0, 0.0, (-1, -1, 5, 5, *[0] * 7)
+    o, lse, _ = torch.ops.ordo.forward(*inputs, *rest)
+    assert o.shape == (batch, rows, 4, 24) and lse.shape == (4, 0)
+    grads = torch.autograd.grad(o.sum(), inputs)
+    assert [x.shape for x in grads] == [x.shape for x in inputs]
+
+
+@pytest.mark.parametrize("batch, rows, columns", [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
+def test_sdpa_of_no_elements(batch, rows, columns):
+    q, k = torch.ones(batch, 4, rows, 16), torch.ones(batch, 4, columns, 16)
+    out, lse, *_, state, unused, _ = _sdpa._sdpa_forward(q, k, k, 0.1, True, True)
+    assert out.shape == q.shape and not out.any() and (lse == -math.inf).all()
+    rest = None, None, rows, columns, 0.1, True, state, unused
+    for x, y in zip(_sdpa._sdpa_backward(out, q, k, k, out, lse, *rest), (q, k, k)):
+        assert x.shape == y.shape and not x.any()
+    ordo.torch.register()
+    torch.nn.attention.activate_flash_attention_impl("ORDO")
+    try:
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, torch.ones(batch, 4, columns, 24))
+    finally:
+        torch.nn.attention.restore_flash_attention_impl()
+    assert out.shape == (batch, 4, rows, 24) and not out.any()
 
 
 @pytest.mark.parametrize("rows", [5, 0])
@@ -142,27 +314,6 @@ def test_gradients_of_no_elements(rows):
     """Of keys of no rows alone, the library is asked for no gradient that has an address."""
     q, k, v = (torch.randn(1, n, 2, 16) for n in (rows, 0, 0))
     given = [k.requires_grad_(), v.requires_grad_()]
-    o, _ = ordo.torch.attention(q, *given)
-    made = gradients(o, given, torch.ones_like(o))
+    o, _ = attention(q, *given)
+    made = torch.autograd.grad(o, given, torch.ones_like(o))
     assert [x.shape for x in made] == [x.shape for x in given]
-
-
-def test_where_seed_and_offset_come_from():
-    inputs, _ = tensors(SHAPES["square"])
-
-    def o(**keywords):
-        return ordo.torch.attention(*inputs, dropout_p=0.3, **keywords)[0]
-
-    assert same(o(seed=(2, 3)), o(rng_state=torch.tensor([2, 3])))
-    assert same(o(seed=2), o(seed=(2, 0)))
-    assert not same(o(seed=2), o(seed=3))
-    for seed, signed in ((2**64 - 1, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1)):
-        assert same(o(seed=seed), o(rng_state=torch.tensor([signed, 0])))
-    torch.manual_seed(5)
-    one, other = o(), o()
-    assert not same(one, other)
-    torch.manual_seed(5)
-    assert same(one, o())
-    assert same(
-        o(generator=torch.Generator().manual_seed(8)), o(generator=torch.Generator().manual_seed(8))
-    )

@@ -1,19 +1,18 @@
-"""What would be a wrong result without an error: each row of the tables below is refused, or right.
+"""What would be a wrong result without an error, between two passes and from call to call.
 
-test_grid.py has the calls that must work; here are those that must not, and what happens between
-the two passes.
+test_grid.py has the calls that must work, test_refusals.py those that must not.
 """
 
 from __future__ import annotations
+
+import functools
 
 import ordo
 import ordo.torch
 import pytest
 import torch
 from math64 import same
-from ordo.compat import flash_attn, flash_attn_3
-from torch.autograd import forward_ad
-from torch.nn.attention.flex_attention import create_block_mask
+from ordo.compat import flash_attn_3
 
 attention = ordo.torch.attention
 
@@ -31,123 +30,34 @@ def flat():
     return [x.detach()[0].requires_grad_() for x in tensors(18)]
 
 
+def heads_first():
+    return [x.detach().transpose(1, 2).requires_grad_() for x in tensors()]
+
+
+def layer(q, k, v):
+    """As layers of transformers call it: by a mask of theirs."""
+    from ordo.transformers import attention_forward, attention_mask
+    from transformers.masking_utils import causal_mask_function
+
+    mask = attention_mask(batch_size=2, q_length=9, kv_length=9, mask_function=causal_mask_function)
+    return attention_forward(torch.nn.Identity(), q, k, v, mask)[0], None
+
+
 Q, K, V = (x.detach() for x in tensors())
 FLAT = [x.detach() for x in flat()]
 ENDS = ints(0, 4, 18)
-CACHE = torch.zeros(2, 12, 2, 16)
 
 
-# ---- refused: the call, and words of the error ----
-
-
-def jvp(**rest):
-    return torch.func.jvp(lambda q: attention(q, K, V, **rest)[0], (Q,), (Q,))
-
-
-def dual():
-    with forward_ad.dual_level():
-        return attention(forward_ad.make_dual(Q, Q), K, V)
-
-
-def second_derivative():
-    q = Q.clone().requires_grad_()
-    (dq,) = torch.autograd.grad(attention(q, K, V)[0].sum(), q, create_graph=True)
-    torch.autograd.grad(dq.sum(), q)
-
-
-def func_grad(call=lambda f: f):
-    return call(torch.func.grad(lambda q: attention(q, K, V)[0].sum()))(Q)
-
-
-def compiled_func_grad():
-    torch._dynamo.reset()
-    return func_grad(lambda f: torch.compile(f, backend="eager", fullgraph=True))
-
-
-def mask_of(rule, sequences=None, heads=None):
-    return create_block_mask(rule, sequences, heads, 9, 9, device="cpu")
-
-
-def prepared_for_another():
-    made = ordo.torch.prepare_dropout(Q.shape, K.shape, dropout_p=0.25, device="cpu")
-    attention(Q, K, V, dropout_p=0.5, prepared=made)
-
-
-def cached(lengths):
-    return flash_attn.flash_attn_with_kvcache(Q[:, :4], CACHE, CACHE.clone(), K[:, :4], V[:, :4], cache_seqlens=lengths)
-
-
-REFUSED = {
-    "k of another type": (lambda: attention(Q, K.half(), V), "k.dtype torch.float16: expected that of q"),
-    "v of another type": (lambda: attention(Q, K, V.bfloat16()), "v.dtype"),
-    "v of another length": (lambda: attention(Q, K, V[:, :8]), "v.shape .* as k has"),
-    "k of another head size": (lambda: attention(Q, K[..., :8], V), "k.shape .* head size of q, 16"),
-    "k of another batch": (lambda: attention(Q, K[:1], V[:1]), "k.shape .* expected the batch of q, 2"),
-    "k on another device": (lambda: attention(Q, K.to("meta"), V), "k.device|meta"),
-    "slopes on another device": (lambda: attention(Q, K, V, rng_state=ints(1, 2).to("meta"), dropout_p=0.5), "rng|meta"),
-    "three axes": (lambda: attention(Q[0], K[0], V[0]), r"q.shape \(9, 4, 16\): expected \(batch, row"),
-    "four axes beside cu_q": (lambda: attention(Q, K, V, cu_q=ENDS, max_q=14), r"\(row, head, dim\)"),
-    "nested": (lambda: attention(*[torch.nested.nested_tensor([x[0], x[1]]) for x in (Q, K, V)]), ""),
-    "sparse": (lambda: attention(Q.to_sparse(), K, V), ""),
-    "scale 0": (lambda: attention(Q, K, V, scale=0.0), "scale 0"),
-    "scale 0 of flash_attn_func": (lambda: ordo.torch.flash_attn_func(Q, K, V, softmax_scale=0), "scale 0"),
-    "scale with a gradient": (lambda: attention(Q, K, V, scale=torch.tensor(0.5, requires_grad=True)), "scale.requires_grad"),
-    "softcap with a gradient": (lambda: attention(Q, K, V, softcap=torch.tensor(0.5, requires_grad=True)), "softcap.requires_grad"),
-    "slopes with a gradient": (lambda: attention(Q, K, V, slopes=torch.ones(4, requires_grad=True)), "slopes.requires_grad"),
-    "complex slopes": (lambda: attention(Q, K, V, slopes=torch.ones(4, dtype=torch.complex64)), "slopes.dtype torch.complex64: expected real numbers"),
-    "complex sink": (lambda: attention(Q, K, V, sink=torch.ones(4, dtype=torch.complex64)), "sink.dtype torch.complex64: expected real numbers"),
-    "sink of another length": (lambda: attention(Q, K, V, sink=torch.ones(3)), "sink.shape"),
-    "slopes of another length": (lambda: attention(Q, K, V, slopes=torch.ones(3)), r"slopes.shape \(3,\): expected"),
-    "cu_kv alone": (lambda: attention(*FLAT, cu_kv=ENDS), "cu_kv given, cu_q None: expected"),
-    "max_q alone": (lambda: attention(Q, K, V, max_q=4), "max_q given, cu_q None: expected"),
-    "cu_kv missing": (lambda: attention(FLAT[0], FLAT[1][:9], FLAT[2][:9], cu_q=ENDS, max_q=14), "cu_kv None"),
-    "float ends": (lambda: attention(*FLAT, cu_q=ENDS.float(), max_q=14), "cu_q.dtype"),
-    "bool lengths": (lambda: attention(Q, K, V, q_lens=ints(1, 1).bool()), "q_lens.dtype"),
-    "lengths beyond int32": (lambda: attention(Q, K, V, kv_lens=ints(2**32 + 1, 3, dtype=torch.int64)), "kv_lens"),
-    "ends of another length": (lambda: attention(*FLAT, cu_q=ENDS, cu_kv=ints(0, 18), max_q=18), "cu_kv.shape"),
-    "lengths of another length": (lambda: attention(Q, K, V, q_lens=ints(1, 2, 3)), "q_lens.shape"),
-    "ids of another type": (lambda: attention(Q, K, V, dropout_p=0.5, sequence_ids=ints(1, 2)), "sequence_ids.dtype"),
-    "a sequence longer than max_q": (lambda: attention(*FLAT, cu_q=ENDS, max_q=4), "cu_q"),
-    "a sequence longer than max_q, with dropout": (lambda: attention(*FLAT, cu_q=ENDS, max_q=4, dropout_p=0.5), "cu_q"),
-    "a length beyond the rows, with dropout": (lambda: attention(Q, K, V, q_lens=ints(10, 1), dropout_p=0.5), "q_lens"),
-    "rng of another length": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.tensor([1, 2, 3])), "rng"),
-    "rng as floats": (lambda: attention(Q, K, V, dropout_p=0.5, rng_state=torch.ones(2)), "rng"),
-    "two sources": (lambda: attention(Q, K, V, dropout_p=0.5, seed=1, generator=torch.Generator()), "one of them at most"),
-    "prepared for another call": (prepared_for_another, "prepared"),
-    "vmap": (lambda: torch.vmap(lambda q: attention(q[None], K[:1], V[:1])[0])(Q), "torch.func"),
-    "func.grad": (func_grad, "torch.func"),
-    "func.grad in a graph": (compiled_func_grad, ""),
-    "func.jvp": (jvp, "torch.func"),
-    "func.jvp with a sink": (lambda: jvp(sink=torch.ones(4)), "torch.func"),
-    "a tangent": (dual, ""),
-    "a second derivative": (second_derivative, "second derivatives|once_differentiable|does not require grad"),
-    "a rule by sequence": (lambda: attention(Q, K, V, block_mask=mask_of(lambda b, h, i, j: (i >= j) | (b == 1))), "block_mask"),
-    "a rule by head": (lambda: attention(Q, K, V, block_mask=mask_of(lambda b, h, i, j: (i >= j) | (h == 1))), "block_mask"),
-    "a rule of two intervals": (lambda: attention(Q, K, V, block_mask=mask_of(lambda b, h, i, j: (j < 2) | (j > 6))), "mask_mod"),
-    "a cache that is full": (lambda: cached(ints(9, 9)), "cache_seqlens"),
-    "a negative cache length": (lambda: cached(ints(-1, 3)), "cache_seqlens"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("row", REFUSED)
-@pytest.mark.parametrize("known", [False, True])
-def test_refused(row, known):
-    """The second time the plan of the rightful call is known. Nothing has been drawn."""
-    call, words = REFUSED[row]
-    if known:
-        attention(Q, K, V)
-        attention(*FLAT, cu_q=ENDS, max_q=14)
-    before, cache = torch.get_rng_state(), CACHE.clone()
-    with pytest.raises((RuntimeError, NotImplementedError), match=words):
-        call()
-    if "prepared" not in row:
-        assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(CACHE, cache)
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    ordo.torch._attention.forget()
 
 
 # ---- between the passes ----
 
-CASES = {
+CASES = {  # tensors, and the call or its keywords
+    "layer": (heads_first, layer),
     "plain": (tensors, dict(causal=True)),
     "dropout": (tensors, dict(dropout_p=0.25)),
     "padded": (tensors, dict(q_lens=ints(9, 4), kv_lens=ints(8, 5))),
@@ -170,11 +80,14 @@ REPLACED = {
 @pytest.mark.parametrize("change", REPLACED)
 @pytest.mark.parametrize("case", CASES)
 def test_a_saved_tensor_that_was_replaced_is_refused(case, change):
-    make, keywords = CASES[case]
-    inputs, count = make(), [0]
+    make, call = CASES[case]
+    if isinstance(call, dict):
+        call = functools.partial(attention, **call)
+    inputs, count = make(), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: (count.append(0), x)[1], lambda x: x):
-        attention(*inputs, **keywords)
-    for at in range(len(count) - 1):
+        call(*inputs)
+    assert len(count) >= 5
+    for at in range(len(count)):
         seen = iter(range(99))
 
         def pack(x, at=at, seen=seen):
@@ -184,9 +97,29 @@ def test_a_saved_tensor_that_was_replaced_is_refused(case, change):
             return REPLACED[change](kept[1]) if kept[0] else kept[1]
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            o, lse = attention(*inputs, **keywords)
+            made = [x for x in call(*inputs) if x is not None]
         with pytest.raises((RuntimeError, NotImplementedError)):
-            torch.autograd.grad((o, lse), inputs, (torch.ones_like(o), torch.ones_like(lse)))
+            torch.autograd.grad(made, inputs, [torch.ones_like(x) for x in made])
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.half, torch.Tensor.double, lambda x: x[:1].clone()])
+def test_all_tensors_replaced_alike(change):
+    """Together they would be a call with a plan of its own."""
+    inputs = tensors()
+    with torch.autograd.graph.saved_tensors_hooks(change, lambda x: x):
+        o, _ = attention(*inputs, causal=True)
+    with pytest.raises(ordo.Error, match=r"^[qk]\.(shape|dtype) "):
+        o.sum().backward()
+
+
+def test_kept_bits_are_compared(monkeypatch):
+    monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
+    ordo.torch._attention.forget()
+    o, _ = attention(*tensors(), dropout_p=0.25)
+    bits = o.grad_fn._raw_saved_tensors[6]  # behind rng
+    bits.register_hooks(lambda x: x, lambda x: x[:4].clone())
+    with pytest.raises(ordo.Error, match=r"^bits\.shape \(4,\): expected"):
+        o.sum().backward()
 
 
 def test_one_key_replaced_by_eight_is_refused():
@@ -218,7 +151,7 @@ WRITTEN = ("cu_q", "cu_kv", "q_lens", "kv_lens", "slopes", "sequence_ids", "sink
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_list_that_is_written_to_between_the_passes_is_an_error(name):
-    case = next((x for x in CASES if name in CASES[x][1]), "dropout")
+    case = next((x for x in CASES if x != "layer" and name in CASES[x][1]), "dropout")
     make, keywords = CASES[case]
     keywords = dict(keywords)
     if name == "rng_state":
@@ -261,7 +194,6 @@ def test_one_pair_is_drawn_for_each_call(mode, monkeypatch):
         right += [o, *torch.autograd.grad(o.sum(), inputs)]
     assert all(same(x, y) for x, y in zip(found, right))
     assert torch.equal(after, torch.randint(100, (4,)))
-    ordo.torch._attention.forget()
 
 
 def test_bits_are_not_kept_under_hooks(monkeypatch):
@@ -276,7 +208,6 @@ def test_bits_are_not_kept_under_hooks(monkeypatch):
             attention(*inputs, dropout_p=0.5)
         counts.append(len(saved))
     assert counts[0] == counts[1]
-    ordo.torch._attention.forget()
 
 
 # ---- numbers ----
@@ -353,15 +284,6 @@ def test_a_graph_holds_no_number_of_this_process():
     assert all(same(x, y) for x, y in zip(graph(Q, K, V), call(Q, K, V)))
 
 
-def test_a_cache_that_is_full_is_refused_in_a_graph():
-    torch._dynamo.reset()
-    whole = torch.compile(cached, backend="aot_eager", fullgraph=True)
-    before = CACHE.clone()
-    with pytest.raises(RuntimeError, match="cache_seqlens"):
-        whole(ints(9, 9))
-    assert torch.equal(CACHE, before)
-
-
 # ---- masks ----
 
 
@@ -373,17 +295,6 @@ def test_masks_of_as_many_blocks_have_lists_of_their_own():
         o, _ = attention(*inputs, block_mask=mask)
         parts = [attention(*[x[:, at : at + ends] for x in inputs])[0] for at in range(0, 130, ends)]
         assert torch.allclose(o, torch.cat(parts, 1), atol=1e-6)
-
-
-def test_dropout_of_a_dtensor_is_refused():
-    from situations import one_rank
-    from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
-
-    with one_rank():
-        mesh = init_device_mesh("cpu", (1,))
-        q, k, v = (DTensor.from_local(x, mesh, [Replicate()]) for x in (Q, K, V))
-        with pytest.raises(RuntimeError, match="dropout"):
-            attention(q, k, v, dropout_p=0.5)
 
 
 def test_the_causal_corners_of_sdpa():

@@ -1,17 +1,19 @@
-"""Padded batches of transformers: the bits of gathered rows, and none is gathered that is padded on the right."""
+"""Layers of transformers: padded batches have the bits of gathered rows, and the calls that layers repeat."""
 
 from __future__ import annotations
 
 import ordo
+import ordo.torch
 import pytest
 import torch
 from math64 import same
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
+import ordo.transformers  # noqa: E402
 from ordo import _transformers_padding as padding  # noqa: E402
-from ordo.torch._attention import call  # noqa: E402
-from ordo.torch._call import Arguments  # noqa: E402
+from ordo.transformers import attention_forward, attention_mask  # noqa: E402
+from transformers import masking_utils  # noqa: E402
 
 ROWS = 20
 MASKS = {
@@ -22,13 +24,14 @@ MASKS = {
     "none, and one on the left": [(0, 0), (5, 20), (0, 0)],
 }
 RULES = {
-    "causal": dict(causal=True),
-    "full": dict(),
-    "window": dict(causal=True, window=(3, -1)),
-    "window of both sides": dict(window=(2, 4)),
-    "dropout": dict(causal=True, dropout_p=0.2, seed=(3, 4)),
-    "full, dropout": dict(dropout_p=0.2, seed=(3, 4)),
+    "causal": dict(is_causal=True),
+    "full": dict(is_causal=False),
+    "window": dict(is_causal=True, sliding_window=4),
+    "window of both sides": dict(is_causal=False, sliding_window=4),
+    "dropout": dict(is_causal=True, dropout=0.2),
+    "full, dropout": dict(is_causal=False, dropout=0.2),
 }
+MODULE = torch.nn.Module()
 
 
 def mask_of(runs):
@@ -36,60 +39,64 @@ def mask_of(runs):
     return torch.stack([(place >= begin) & (place < end) for begin, end in runs])
 
 
-def inputs(heads=4, rows=ROWS):
+def theirs(valid, rows=ROWS):
+    """The causal mask that a model makes of valid tokens."""
+    causal = masking_utils.causal_mask_function
+    return attention_mask(batch_size=3, q_length=rows, kv_length=rows, mask_function=causal, attention_mask=valid)
+
+
+def inputs(rows=ROWS):
     drawn = torch.Generator().manual_seed(1)
-    shapes = (3, rows, heads, 16), (3, ROWS, 2, 16), (3, ROWS, 2, 16)
+    shapes = (3, 4, rows, 16), (3, 2, ROWS, 16), (3, 2, ROWS, 16)
     return [torch.randn(x, generator=drawn).requires_grad_() for x in shapes]
 
 
-def results(function, given, *rest):
-    o = function(*given, *rest)
+def results(function, given, *rest, **rules):
+    torch.manual_seed(5)
+    o = function(*given, *rest, **rules)
     dout = torch.randn(o.shape, generator=torch.Generator().manual_seed(2))
     return [o, *torch.autograd.grad(o, given, dout)]
 
 
-def gathered(q, k, v, mask, arguments):
-    *given, ends, rows = padding.gathered(q, k, v, mask, arguments)
-    ends = dict(zip(("cu_q", "cu_kv", "max_q", "max_kv"), ends))
-    o, _ = call(*given, arguments._replace(**ends))
-    if rows is not None:
-        o = o.new_zeros(q.shape[0] * q.shape[1], *o.shape[1:]).index_copy(0, rows, o)
-    return o.unflatten(0, q.shape[:2])
+def padded(q, k, v, mask, **rules):
+    return attention_forward(MODULE, q, k, v, mask, **rules)[0]
 
 
-def padded(q, k, v, mask, arguments):
-    """As attention_forward() does it."""
-    right = padding.right_padded(q.shape[1], mask, arguments)
-    return gathered(q, k, v, mask, arguments) if right is None else call(q, k, v, right)[0]
+def gathered(q, k, v, mask, is_causal, sliding_window=None, dropout=0.0):
+    """The valid rows, packed; beside neither a causal mask nor a window all queries and the valid keys."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    queries = mask if is_causal or sliding_window else torch.ones(q.shape[:2], dtype=torch.bool)
+    ends = [torch.nn.functional.pad(x.sum(1).cumsum(0), (1, 0)) for x in (queries, mask)]
+    window = (-1, -1) if sliding_window is None else (sliding_window - 1, -1 if is_causal else sliding_window - 1)
+    rules = dict(causal=is_causal, window=window, dropout_p=dropout, cu_q=ends[0], cu_kv=ends[1])
+    o, _ = ordo.torch.attention(q[queries], k[mask], v[mask], **rules)
+    return q.new_zeros(q.shape).masked_scatter(queries[..., None, None], o)
 
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("kind", MASKS)
 def test_the_bits_of_gathered_rows(kind, rules):
-    mask, arguments, given = mask_of(MASKS[kind]), Arguments(**RULES[rules]), inputs()
-    right = padding.right_padded(ROWS, mask, arguments)
-    assert (right is not None) == all(begin == 0 for begin, _ in MASKS[kind])
-    found = results(padded, given, mask, arguments)
-    assert all(same(x, y) for x, y in zip(results(gathered, given, mask, arguments), found))
+    mask, given = mask_of(MASKS[kind]), inputs()
+    found = results(padded, given, mask, **RULES[rules])
+    wanted = results(gathered, given, mask, **RULES[rules])
+    assert all(torch.equal(x, y) for x, y in zip(wanted, found))
 
 
 def test_more_keys_than_queries():
     """Cross attention: every query sees the valid keys."""
     given, mask = inputs(rows=5), mask_of(MASKS["right"])
-    found = results(padded, given, mask, Arguments())
-    assert all(same(x, y) for x, y in zip(results(gathered, given, mask, Arguments()), found))
+    wanted = results(gathered, given, mask, is_causal=False)
+    assert all(torch.equal(x, y) for x, y in zip(wanted, results(padded, given, mask, is_causal=False)))
 
 
 def test_what_padding_holds_does_not_matter():
-    mask, arguments = mask_of(MASKS["both sides"]), Arguments(causal=True)
-    given = inputs()
-    wanted = results(padded, given, mask, arguments)
-    assert all((x[~mask] == 0).all() for x in wanted)
+    mask, given = mask_of(MASKS["both sides"]), inputs()
+    wanted = results(padded, given, mask)
+    assert not any(x[~mask].any() for x in (wanted[0], *(x.transpose(1, 2) for x in wanted[1:])))
     with torch.no_grad():
         for x in given:
-            x[~mask] = 1e4
-    found = results(padded, given, mask, arguments)
-    assert all(same(x, y) for x, y in zip(wanted, found))
+            x.transpose(1, 2)[~mask] = 1e4
+    assert all(same(x, y) for x, y in zip(wanted, results(padded, given, mask)))
 
 
 def test_a_mask_is_read_once_and_again_when_it_changes(monkeypatch):
@@ -97,13 +104,14 @@ def test_a_mask_is_read_once_and_again_when_it_changes(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: reads.append(1) or real(x))
     given, mask = inputs(), mask_of(MASKS["right"])
     for _ in range(3):  # layers
-        before = padded(*given, mask, Arguments(causal=True))
+        before = padded(*given, mask)
     assert len(reads) == 1
     mask[0, 3] = False  # a hole: no longer what was read
-    after = padded(*given, mask, Arguments(causal=True))
-    assert len(reads) == 2
-    assert not padding.padding_of(mask).runs and (after[0, 3] == 0).all()
+    after = padded(*given, mask)
+    assert len(reads) == 2 and (after[0, 3] == 0).all()
     assert not same(before[0, 5], after[0, 5]) and same(before[1], after[1])
+    with pytest.raises(ordo.Error, match="padding between valid tokens"):
+        padded(*given, mask, sliding_window=4)
 
 
 def test_no_mask_is_taken_for_another():
@@ -123,44 +131,20 @@ def test_no_mask_is_taken_for_another():
     assert len(places) < 19  # else no address came twice
 
 
-def test_the_views_of_a_layer():
-    """Of keys that are all used no part is taken: a view in each layer, and a node of autograd. The
-    compiled front needs no view of the second layer at all."""
-    from ordo.transformers import attention_forward
-    from ordo._transformers_mask import Mask, Pattern
-
-    given = [x.detach().transpose(1, 2).requires_grad_() for x in inputs()]
-    sizes = dict(batch_size=3, q_length=ROWS, kv_length=ROWS)
-    mask = Mask.make(Pattern(True, (-1, -1), ROWS, mask_of(MASKS["right"])), sizes)
-    module = torch.nn.Module()
-
-    def layer():
-        return attention_forward(module, *given, mask)[0]
-
-    wanted = layer()
+def test_a_second_layer_and_a_mask_start_few_operations():
+    """The second layer needs no view at all; of a mask each operation is a launch on CUDA."""
+    given, valid = inputs(), mask_of(MASKS["right"])
+    mask = theirs(valid)
+    wanted = padded(*given, mask)
     with torch.profiler.profile() as seen:
-        found = layer()
-    names = [x.name for x in seen.events() if x.name.startswith("aten::")]
-    assert [x for x in names if "empty" not in x] == []
+        found = padded(*given, mask)
+    assert [x.name for x in seen.events() if x.name.startswith("aten::") and "empty" not in x.name] == []
     assert same(wanted, found)
-
-
-def test_padding_between_tokens_under_a_window():
-    mask = mask_of(MASKS["right"])
-    mask[0, 3] = False
-    with pytest.raises(ordo.Error, match="padding between valid tokens"):
-        padded(*inputs(), mask, Arguments(causal=True, window=(3, -1)))
-
-
-def test_a_mask_is_read_by_few_operations():
-    """Each is a launch on CUDA, once per forward pass of a model; a copy, which is waited for, comes
-    last."""
-    mask = mask_of(MASKS["right"])
+    other = mask_of(MASKS["left"])
     with torch.profiler.profile() as seen:
-        padding.padding_of(mask)
+        padding.padding_of(other)
     names = [x.name for x in seen.events() if x.cpu_parent is None and x.name.startswith("aten::")]
-    views = {"aten::view", "aten::resolve_conj", "aten::resolve_neg"}
-    assert len([x for x in names if x not in views]) <= 7, names  # of 16 before
+    assert len([x for x in names if x not in {"aten::view", "aten::resolve_conj", "aten::resolve_neg"}]) <= 7, names
 
 
 @pytest.mark.parametrize(
@@ -182,7 +166,69 @@ def test_what_a_mask_says(mask, none, right, runs):
 
 
 def test_a_mask_that_was_used_in_inference_trains():
-    mask, arguments, given = mask_of(MASKS["right"]), Arguments(causal=True), inputs()
+    mask, given = mask_of(MASKS["right"]), inputs()
     with torch.inference_mode():
-        padded(*given, mask, arguments)
-    assert len(results(padded, given, mask, arguments)) == 4
+        padded(*given, mask)
+    assert len(results(padded, given, mask)) == 4
+
+
+# ---- calls that layers repeat ----
+
+
+def batch_of(kind):
+    tokens = torch.randint(64, (2, 24), generator=torch.Generator().manual_seed(3))
+    if kind == "packed":
+        positions = torch.cat([torch.arange(n) for n in (11, 20, 17)])[None]
+        return dict(input_ids=tokens.view(1, -1), position_ids=positions)
+    if kind == "dense":
+        return dict(input_ids=tokens)
+    mask = torch.ones_like(tokens)
+    mask[1, 15:] = 0
+    return dict(input_ids=tokens, attention_mask=mask if kind == "right" else mask.flip(1))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["dense", "right", "left", "packed"])
+def test_layers_that_repeat_a_call_have_the_bits_of_those_that_do_not(kind, p):
+    """With lengths that are checked at each call none is repeated."""
+    ordo.transformers.register()
+    torch.manual_seed(2)
+    sizes = dict(vocab_size=64, n_positions=64, n_embd=32, n_layer=3, n_head=2, bos_token_id=1, eos_token_id=1)
+    config = transformers.GPT2Config(**sizes, attn_implementation="ordo", attn_pdrop=p)
+    model, given = transformers.GPT2LMHeadModel(config).train(), batch_of(kind)
+
+    def step():
+        torch.manual_seed(4)
+        model.zero_grad()
+        out = model(**given, labels=given["input_ids"], use_cache=False)
+        out.loss.backward()
+        return [out.logits, *[x.grad.clone() for x in model.parameters()]]
+
+    found = step()
+    ordo.torch.check_lengths(True)
+    try:
+        assert all(same(x, y) for x, y in zip(found, step()))
+    finally:
+        ordo.torch.check_lengths(False)
+
+
+def test_a_call_unlike_the_last_is_not_repeated():
+    """Other rules, other tensors, and a mask of valid tokens that was written to in between."""
+    given, valid = [x.detach() for x in inputs()], mask_of(MASKS["right"])
+    kept = theirs(valid)
+    first = padded(*given, kept)
+    assert same(padded(*given, kept), first)
+    for options in (dict(scaling=0.5), dict(softcap=2.0), dict(s_aux=torch.zeros(4))):
+        changed = padded(*given, kept, **options)
+        assert same(changed, padded(*given, theirs(valid), **options)) and not same(changed, first)
+        assert same(padded(*given, kept), first)
+    half = [x.bfloat16() for x in given]
+    assert same(padded(*half, kept), padded(*half, theirs(valid)))
+    with pytest.raises(ordo.Error, match="attention_mask.shape"):
+        padded(*(x.repeat(1, 1, 2, 1) for x in given), kept)
+    assert same(padded(*given, kept), first)
+    valid[1, 4:] = False
+    assert not same(padded(*given, kept), first) and same(padded(*given, kept), padded(*given, theirs(valid)))
+    kept += 0.0  # its elements, which may be others now
+    with pytest.raises(ordo.Error, match="attention_mask"):
+        padded(*given, kept)

@@ -80,26 +80,9 @@ def test_without_rows_the_sums_stay():
     assert (dk_sums == 0).all() and (dv_sums == 0).all()
 
 
-def test_refusals():
-    tensors, _, _ = whole()
-    k = tensors[2]
-    sums = dict(dk_sums=torch.zeros(k.shape), dv_sums=torch.zeros(k.shape))
-
-    def refused(text, **rest):
-        with pytest.raises(ordo.Error, match=text):
-            ordo.torch.backward_part(*tensors, **rest)
-
-    refused("carry 'both'", carry="both", **sums)
-    refused("gradients .'dx'", gradients=("dx",))
-    refused("dk_sums given: expected None with carry ''", **sums)
-    refused("dk_sums None: expected a tensor", carry="out")
-    refused("dv_sums.shape", carry="out", dk_sums=sums["dk_sums"], dv_sums=sums["dv_sums"][:1])
-    refused("dk_sums.dtype", carry="out", dk_sums=sums["dk_sums"].double(), dv_sums=sums["dv_sums"])
-    refused("dk_sums.stride", carry="out", dk_sums=torch.zeros(k.mT.shape).mT, dv_sums=k.float())
-    refused("dk_sums and dv_sums overlap", carry="out", dk_sums=sums["dk_sums"],
-            dv_sums=sums["dk_sums"])  # fmt: skip
-    refused("gradients .*dk and dv together", gradients=("dq", "dk"))
-    refused("dq.data, dk.data and dv.data NULL", gradients=())
-    refused("seed and rng_state None", dropout_p=0.1)
-    refused("shard.row0 32.*multiple of 64", carry="out", **sums,
-            shard=ordo.Shard(row0=32, q_total=600, kv_total=ROWS))  # fmt: skip
+def test_the_negative_bit_counts():
+    tensors, dlse, _ = whole()
+    expected = ordo.torch.backward_part(*tensors, dlse=dlse)
+    negative = [torch._neg_view(-x) for x in (*tensors, dlse)]
+    found = ordo.torch.backward_part(*negative[:6], dlse=negative[6])
+    assert all(torch.equal(x, y) for x, y in zip(expected, found))
