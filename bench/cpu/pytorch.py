@@ -5,6 +5,7 @@ import sys
 import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaMemset", "cudaMemcpy")
 PYTHON = os.path.join(ROOT, "build", "python-torch", "bin", "python")
 
 
@@ -26,3 +27,16 @@ def find():
         ):
             os.execv(PYTHON, [PYTHON, *sys.argv])
         skip("no PyTorch; `make python-torch-test` installs one")
+
+
+def launches(function):
+    """How many kernels and copies a call starts, as the profiler counts them."""
+    import torch
+
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    function()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=kinds) as seen:
+        function()
+        torch.cuda.synchronize()
+    return sum(event.name.startswith(LAUNCHES) for event in seen.events())

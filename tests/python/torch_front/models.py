@@ -1,4 +1,4 @@
-"""Transformers models of three families and batches for them: for on_cuda.py and bench/gpu/training_steps.
+"""Transformers models of three families and batches for them: for on_cuda.py and `bench/gpu/run training_steps`.
 
 On a CPU they are small."""
 

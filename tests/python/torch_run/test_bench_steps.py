@@ -1,67 +1,53 @@
-"""bench/gpu/training_steps: how a row is timed, and what it says before all rounds are done."""
+"""`bench/gpu/run training_steps` and `train_h200`: trials on the CPU, with small models."""
 
 from __future__ import annotations
 
-import importlib.util
-from importlib.machinery import SourceFileLoader
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-BENCH = Path(__file__).resolve().parents[3] / "bench" / "gpu" / "training_steps"
+ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
-def bench():
-    loader = SourceFileLoader("training_steps", str(BENCH))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
+def measured(tmp_path, *words) -> tuple[list, str]:
+    command = [sys.executable, str(ROOT / "bench" / "gpu" / "run"), *words, "--device", "cpu"]
+    command += ["--no-build", "--rounds", "1", "--json", str(tmp_path / "out.json")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=900, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((tmp_path / "out.json").read_text())["rows"], done.stdout
 
 
-class Pretended:
-    """A trainer whose steps take what a table says."""
-
-    name, torch = "gpt2", torch
-
-    def __init__(self, seconds):
-        self.seconds, self.ran = seconds, []
-
-    def take(self, kind, p):
-        pass
-
-    def step(self, way):
-        self.ran.append(way[0])
-        return self.seconds[way[0]]
-
-    def refusal(self, way):
-        return ("", self.step(way)) if way[0] in self.seconds else ("has no such mask", 0.0)
+def test_training_steps(tmp_path):
+    """Math is asked where all others refuse; recorded steps take turns with bare ones."""
+    rows, text = measured(tmp_path, "training_steps", "--rows", "gpt2 padded p 0.1|every 10")
+    row, recorded = rows
+    assert set(row["ms"]) | set(row["refused"]) == {"ordo", "strict", "flash", "cudnn", "efficient", "math"}
+    assert {"ordo", "strict", "math"} <= set(row["ms"]) and "flash" in row["refused"], row
+    assert all(len(ms) == 5 or ms[0] > 1000 for ms in row["rounds"].values()), row["rounds"]
+    assert set(recorded["ms"]) == {"bare", "recorded"} and recorded["line_bytes"] > 1000
+    assert "÷ fastest" in text and "recorded / bare" in text, text
 
 
-WAYS = [(name, "", False, None) for name in ("ordo", "flash", "cudnn", "math", "strict")]
+def test_processes_take_turns(tmp_path):
+    """Three processes; backends that the CPU does not have are refused by name."""
+    rows, text = measured(tmp_path, "train_h200", "--rows", "dropout 0.1")
+    (row,) = rows
+    assert {"ordo", "sdpa", "strict"} <= set(row["ms"]) and "sdpa_cudnn" in row["refused"], row
+    assert len(row["rounds"]["ordo"]) == 4 and row["tokens"] == 64
+    assert "÷ fastest sdpa" in text and "tokens/s" in text, text
 
 
-def test_a_row_says_what_it_has_after_each_round(bench):
-    trainer = Pretended({"ordo": 0.05, "cudnn": 0.1, "math": 0.2, "strict": 2.0})
-    row, args = bench.Row(trainer, "padded", 0.1), SimpleNamespace(rounds=2, steps=5, budget=0)
-    said = []
-    bench.rounds([row], WAYS, args, lambda x, first: said.append((first, x.made())))
-    assert [first for first, _ in said] == [True, False]
-    for _, made in said:
-        assert made["refused"] == {"flash": "has no such mask"}
-        assert made["ms"] == pytest.approx({"ordo": 50, "cudnn": 100, "strict": 2000})
-        assert made["fastest"] == "cudnn" and made["over_cudnn"] == pytest.approx(0.5)
-        assert made["over_strict"] == pytest.approx(0.025)
-    assert [made["steps"]["ordo"] for _, made in said] == [2, 7]
-    assert said[-1][1]["steps"]["strict"] == 1 and trainer.ran.count("strict") == 1
-    assert "math" not in trainer.ran  # which is asked where all others refuse
-
-
-def test_a_spent_budget_ends_the_rounds_after_the_first(bench, monkeypatch):
-    rows = [bench.Row(Pretended({"ordo": 0.05}), kind, 0.0) for kind in ("dense", "packed")]
-    monkeypatch.setattr(bench, "START", -1e9)
-    args = SimpleNamespace(rounds=5, steps=5, budget=1)
-    bench.rounds(rows, WAYS, args, lambda *x: None)
-    assert [len(row.times["ordo"]) for row in rows] == [2, 2]
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["training_steps", "train_h200"])
+def test_without_a_gpu(name):
+    command = [sys.executable, str(ROOT / "bench" / "gpu" / "run"), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (77, f"bench/gpu/run {name}: skipped: no CUDA device\n")
