@@ -156,9 +156,8 @@ static ordo_status check_residency(const ordo_run *run, char *why, size_t why_si
 
 static ordo_status wgmma_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    const bool phases = pass->form == ORDO_FORM_PHASE || pass->form == ORDO_FORM_CHAIN;
-    return phases ? ordo_wgmma_forward_phases(pass, why, why_size)
-                  : ordo_wgmma_forward_flash(pass, why, why_size);
+    return pass->form == ORDO_FORM_PHASE ? ordo_wgmma_forward_phases(pass, why, why_size)
+                                         : ordo_wgmma_forward_flash(pass, why, why_size);
 }
 
 static ordo_status wgmma_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
