@@ -139,9 +139,9 @@ __global__ void __launch_bounds__(384, 1)
             m.dp(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
-                if (args.ruled)
-                    m.score(sc, j, args.rule);
-                m.mask_varlen(sc, j, args.blocks);
+                if (args.all.ruled)
+                    m.score(sc, j, args.all.rule);
+                m.mask_varlen(sc, j, args.all.blocks);
             } else {
                 m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
             }
@@ -237,13 +237,14 @@ __global__ void __launch_bounds__(384, 1)
         ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (KEYS && (!BLOCKS || args.dk_rows.data)) { /* lists: dq alone runs here, too */
-            taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.dv, args.dv_rows,
-                              args.v_head_dim, at);
-            taint |= m.put_out(dk, args.out_scale, &args.dk, args.dk_rows, args.head_dim, at);
+        } else if (KEYS && (!BLOCKS || args.all.out[0].data)) { /* lists: dq alone runs here, too */
+            taint = m.put_out(dv, Z::DROP ? args.all.keep_scale : 1.0f, &args.dv, args.all.out[1],
+                              args.all.v_head_dim, at);
+            taint |=
+                m.put_out(dk, args.out_scale, &args.dk, args.all.out[0], args.all.head_dim, at);
         }
         if (taint)
-            args.ticket[ORDO_NOT_FINITE] = 1;
+            args.all.ticket[ORDO_NOT_FINITE] = 1;
     }
     if (m.leads())
         bulk_wait();

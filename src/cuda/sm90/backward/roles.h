@@ -107,7 +107,7 @@ struct backward_step {
  * nothing of keys. */
 ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 {
-    return args.carry.in || args.carry.out || !args.dk_rows.data;
+    return args.carry.in || args.carry.out || !args.all.out[0].data;
 }
 
 /* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
@@ -207,11 +207,11 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
     /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
     __device__ __forceinline__ void drawn(void)
     {
-        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
+        for (int64_t ticket = atomicAdd(args.all.ticket, 1); ticket < args.units;) {
             const ordo_run all = run();
             const ordo_unit unit = ordo_run_issue(&all, 0, ticket);
             chain(unit.head, unit.key[0]);
-            ticket = atomicAdd(args.ticket, 1);
+            ticket = atomicAdd(args.all.ticket, 1);
         }
     }
 
@@ -220,13 +220,13 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
     {
         const ordo_run all = run();
         const bool dealt = ordo_run_dealt(&all);
-        for (int64_t ticket = dealt ? (int64_t)blockIdx.x : atomicAdd(args.ticket, 1);
+        for (int64_t ticket = dealt ? (int64_t)blockIdx.x : atomicAdd(args.all.ticket, 1);
              ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit = ordo_run_issue(&all, cls, ticket - (cls ? args.first_class : 0));
             for (int c = 0; c < unit.keys; c++)
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
-            ticket = dealt ? ticket + gridDim.x : atomicAdd(args.ticket, 1);
+            ticket = dealt ? ticket + gridDim.x : atomicAdd(args.all.ticket, 1);
         }
     }
 
@@ -291,9 +291,9 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
                 mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
                 mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
                 const uint32_t *from =
-                    args.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
-                                                  args.run.band.q_len, args.run.band.kv_len) *
-                                         64;
+                    args.all.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
+                                                      args.run.band.q_len, args.run.band.kv_len) *
+                                             64;
 #pragma unroll 1
                 for (uint32_t to = Z::KEEP; to < Z::KEEP + Z::KEEP_BYTES; to += 256) {
                     bulk_load(to, from, 256, Z::KEEP_FULL);

@@ -116,25 +116,6 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
     return ordo_repair_backward(pass, why, why_size);
 }
 
-static void general_arguments(const ordo_cuda_pass *pass, ordo_backward_args *args)
-{
-    args->batch = pass->batch;
-    args->dk_rows = pass->dk;
-    args->dv_rows = pass->dv;
-    args->head_dim = pass->head_dim;
-    args->v_head_dim = pass->v_head_dim;
-    args->ruled = ordo_pass_ruled(pass);
-    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    if (args->ruled)
-        args->scale_log2 = args->rule.to_log2;
-    args->slopes = pass->slopes;
-    args->slopes_sequence = pass->slopes_sequence;
-    args->maker = ordo_keep_maker_of(pass);
-    args->blocks = pass->blocks;
-    args->carry = pass->carry;
-    args->kv_rows = pass->kv_rows;
-}
-
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
                                     ordo_backward_args *args, int *blocks, char *why,
                                     size_t why_size)
@@ -167,17 +148,15 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->first_class = ordo_run_tickets(run, 0);
     args->units = args->first_class + ordo_run_tickets(run, 1); /* ragged: no more than these */
     args->q_tiles = ordo_band_query_tiles(&run->band);
-    args->keep_scale = pass->keep_scale;
-    args->keep_bits = pass->keep_bits;
     args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
     args->out_scale = ordo_pass_dk_scale(pass);
-    args->scale_log2 = pass->scale * (float)ORDO_LOG2_E;
     args->lse2 = pass->lse2;
     args->delta = pass->delta;
     args->dq_sum = pass->dq_sum;
     args->turns = pass->turns;
-    args->ticket = pass->ticket;
-    general_arguments(pass, args);
+    args->carry = pass->carry;
+    args->kv_rows = pass->kv_rows;
+    args->all = ordo_pass_common_of(pass, true);
     CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size));
     if (*blocks == 0) /* no keys: the block draws a ticket and ends */
         *blocks = 1;

@@ -104,8 +104,8 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                                                   int32_t i, int32_t key) const
     {
         if (SOURCE == ORDO_KEEP_MADE)
-            return { keep_head_of(args.maker, s.id, head), args.maker.row0 + i * Z::ROWS,
-                     args.maker.block0 + key };
+            return { keep_head_of(args.all.maker, s.id, head), args.all.maker.row0 + i * Z::ROWS,
+                     args.all.maker.block0 + key };
         /* Bits of 2^32 blocks are more than any device holds. */
         return { (uint32_t)(s.keep + head * s.keep_head) +
                      (uint32_t)(i * (Z::ROWS / 16)) * (uint32_t)s.keep_across + (uint32_t)key,
@@ -129,8 +129,8 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ void listed_chain(bool descending, bool spt, int32_t b, int32_t head,
                                                  int32_t key)
     {
-        const ordo_cuda_block_mask &blocks = args.blocks;
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
+        const ordo_cuda_block_mask &blocks = args.all.blocks;
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, b);
         const int32_t group_heads = args.run.group_heads, head0 = head * group_heads;
         const int32_t own = blocks.lists > 1 ? group_heads : 1; /* lists of these heads */
         const uint32_t *const column = ordo_blocks_column(&blocks, head0, s.key_tile, key);
@@ -158,9 +158,9 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                     wait_for_room();
                 first = false;
                 const float slope =
-                    args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
+                    args.all.slopes ? args.all.slopes[b * args.all.slopes_sequence + q_head] : 0.0f;
                 const int32_t partial = ordo_bit(word.cut, key) ? STEP_PARTIAL | STEP_CUT : 0;
-                record(q_head * args.batch.tiles + s.query_tile + i,
+                record(q_head * args.all.batch.tiles + s.query_tile + i,
                        ordo_blocks_turn(&word, key, spt), s.q_row + i * Z::ROWS, slope,
                        q_head | special(s, i, key) | partial, keep_of(s, q_head, i, key),
                        (int32_t)(ordo_blocks_mask(&blocks, b, q_head) * blocks.q_len) + i * Z::ROWS,
@@ -174,7 +174,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ void chain(const ordo_walk &walk, int32_t b, int32_t head,
                                           int32_t key)
     {
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         if (steps == 0 && no_unseen(args))
             return;
@@ -185,10 +185,11 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
             record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 }, 0, 0);
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
-            const float slope = args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
+            const float slope =
+                args.all.slopes ? args.all.slopes[b * args.all.slopes_sequence + q_head] : 0.0f;
             if (n > 0)
                 wait_for_room();
-            record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
+            record(q_head * args.all.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
                    s.q_row + i * Z::ROWS, slope, q_head | special(s, i, key),
                    keep_of(s, q_head, i, key), 0, 0);
             if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
@@ -203,12 +204,12 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     {
         ordo_run run = args.run;
         int32_t b = 0;
-        if (args.batch.table) {
+        if (args.all.batch.table) {
             run.sequences = 1;
             const int32_t heads = ordo_run_heads(&run, cls);
-            b = ordo_batch_find(&args.batch, ORDO_BEFORE_KEY, ticket / heads);
-            ticket -= heads * ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, b);
-            run.band = ordo_sequence_band(&args.batch.table[b], Z::ROWS, Z::KEYS);
+            b = ordo_batch_find(&args.all.batch, ORDO_BEFORE_KEY, ticket / heads);
+            ticket -= heads * ordo_batch_before(&args.all.batch, ORDO_BEFORE_KEY, b);
+            run.band = ordo_sequence_band(&args.all.batch.table[b], Z::ROWS, Z::KEYS);
         }
         run.band.bq = Z::ROWS; /* constants, so that divisions become shifts */
         run.band.bk = Z::KEYS;
@@ -226,12 +227,12 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
 
     __device__ __forceinline__ int64_t tickets(int cls) const
     {
-        if (!args.batch.table)
+        if (!args.all.batch.table)
             return cls ? args.units - args.first_class : args.first_class;
         ordo_run run = args.run;
         run.sequences = 1;
         return (int64_t)ordo_run_heads(&run, cls) *
-               ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
+               ordo_batch_before(&args.all.batch, ORDO_BEFORE_KEY, args.all.batch.sequences);
     }
 
     /* The ticket after `last`, -1 at first. This thread takes it while consumers are still busy
@@ -239,7 +240,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ int64_t next(bool dealt, int64_t last) const
     {
         if (!dealt)
-            return atomicAdd(args.ticket, 1);
+            return atomicAdd(args.all.ticket, 1);
         return last < 0 ? (int64_t)blockIdx.x : last + gridDim.x;
     }
 
@@ -306,7 +307,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         if (SOURCE == ORDO_KEEP_GIVEN) {
             /* One copy per sixteen rows; rows that do not exist keep any bits. */
             const int32_t rows = tile < 0 ? 0 : ordo_min32(Z::ROWS, q_end - row);
-            const uint32_t *from = args.keep_bits + (int64_t)(uint32_t)keep * 64;
+            const uint32_t *from = args.all.keep_bits + (int64_t)(uint32_t)keep * 64;
             mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
             mbar_expect(Z::KEEP_FULL, (uint32_t)(rows + 15) / 16 * 256);
 #pragma unroll 1
