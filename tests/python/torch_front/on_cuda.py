@@ -32,7 +32,7 @@ import ordo.torch
 import situations
 import torch
 import torch.nn.functional as F
-from math64 import same
+from bits import same
 from ordo.run._reproducible import needs_cublas_variable
 from ordo.torch import _attention, _front, _node
 from ordo.torch._call import Arguments
@@ -503,7 +503,7 @@ def masks_compiled():
 SETUP = """
 import torch, ordo, ordo.torch
 from ordo.compat.flash_attn import flash_attn_func, flash_attn_with_kvcache
-from math64 import same
+from bits import same
 q, k, v = (torch.randn(3, 40, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
 """
 CACHE = SETUP + """

@@ -13,7 +13,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import same
+from bits import same
 from ordo._library import path
 from ordo.torch import _attention, _front, _plans
 

@@ -9,7 +9,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import same
+from bits import same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.torch import _front, _sdpa
 

@@ -8,7 +8,6 @@ import pickle
 
 import numpy as np
 import ordo
-import ordo.run._record
 import ordo.torch
 import pytest
 import torch
@@ -43,6 +42,10 @@ def same_bits(one, other):
         assert a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
+def flex_of(rule):
+    return create_block_mask(rule, None, None, 400, 400, device="cpu")
+
+
 def causal(b, h, i, j):
     return j <= i
 
@@ -53,33 +56,6 @@ def documents(b, h, i, j):
 
 def window(b, h, i, j):
     return (j <= i) & (i - j < 100)
-
-
-@pytest.mark.parametrize("rule", [causal, documents, window])
-def test_masks_of_flex_attention(rule):
-    q, k, v = tensors()
-    mask = create_block_mask(rule, None, None, 400, 400, device="cpu")
-    o, lse, *grads = results(q, k, v, block_mask=mask)
-    swapped = [x.transpose(1, 2) for x in (q, k, v)]
-    i, j = torch.arange(400).view(-1, 1), torch.arange(400).view(1, -1)
-    scores = swapped[0] @ swapped[1].repeat_interleave(2, 1).transpose(2, 3) / 4
-    scores = scores.masked_fill(~rule(0, 0, i, j), -torch.inf)
-    expected = (scores.softmax(-1) @ swapped[2].repeat_interleave(2, 1)).transpose(1, 2)
-    assert torch.allclose(o, expected, atol=2e-6)
-    weight = torch.linspace(-1, 1, o.numel()).view_as(o)
-    theirs = torch.autograd.grad((expected * weight).sum() + scores.logsumexp(-1).sum(), (q, k, v))
-    for a, b in zip(grads, theirs):
-        assert torch.allclose(a, b, atol=5e-5)
-
-
-def test_heads_and_sequences_of_flex_attention():
-    def rule(b, h, i, j):
-        return (j <= i) & (i - j < 50 * (h + 1)) & (j >= 20 * b)
-
-    mask = create_block_mask(rule, 2, 4, 400, 400, device="cpu")
-    made = ordo.torch.block_mask(mask)
-    b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
-    assert torch.equal(torch.from_numpy(made.dense()), rule(b, h, i, j))
 
 
 REACH = torch.tensor([20, 40, 60, 80])
@@ -102,44 +78,39 @@ def by_both(b, h, i, j):
 
 
 @pytest.mark.parametrize(
-    "rule, names", [(by_head, "h"), (by_table_of_heads, "h"), (by_sequence, "b"), (by_both, "bh")]
+    "rule, same_as",
+    [
+        (causal, dict(causal=True)),
+        (window, dict(causal=True, window=(99, 0))),
+        (documents, dict(causal=True, block_mask=ordo.BlockMask.from_documents(IDS.numpy()))),
+        (or_masks(and_masks(causal, window), window), dict(causal=True, window=(99, 0))),
+        (noop_mask, dict(block_mask=ordo.BlockMask.from_band(400, 400))),
+        # a reduction inside a rule is over what the rule made, never over a block
+        (lambda b, h, i, j: torch.stack([i >= j, i - j < 40]).all(), dict(causal=True, window=(39, 0))),
+    ],
 )
-def test_rules_that_differ_need_lists_of_their_own(rule, names):
+def test_masks_of_flex_attention(rule, same_as):
+    given = tensors()
+    same_bits(results(*given, block_mask=flex_of(rule)), results(*given, **same_as))
+
+
+@pytest.mark.parametrize(
+    "rule, sequences, heads",
+    [(by_head, None, 4), (by_table_of_heads, None, 4), (by_sequence, 2, None), (by_both, 2, 4)],
+)
+def test_rules_that_differ_have_lists_of_their_own(rule, sequences, heads):
     """Lists made with B=None or H=None are those of sequence 0 and head 0."""
-    q, k, v = (torch.randn(2, 300, 4, 16) for _ in range(3))
-    shared = create_block_mask(rule, None, None, 300, 300, device="cpu")
-    for refused in (
-        lambda: ordo.torch.attention(q, k, v, block_mask=shared),
-        lambda: ordo.torch.block_mask(shared),
-    ):
-        with pytest.raises(ordo.Error, match=f"mask_mod: depends on {names[0]}, and .* with"):
-            refused()
-    one = [x[:1, :, :1] for x in (q, k, v)]
+    shared = flex_of(rule)
+    with pytest.raises(ordo.Error, match="mask_mod: depends on [bh], and .* with"):
+        ordo.torch.block_mask(shared) if sequences is None else ordo.torch.attention(*tensors(), block_mask=shared)
+    one = [x[:1, :, :1] for x in tensors()]
     assert torch.isfinite(ordo.torch.attention(*one, block_mask=shared)[0]).all()
-    counts = 2 if "b" in names else None, 4 if "h" in names else None
-    own = create_block_mask(rule, *counts, 300, 300, device="cpu")
-    b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 300, 300)), indexing="ij")
-    x = [y.transpose(1, 2) for y in (q, k, v)]
-    expected = torch.nn.functional.scaled_dot_product_attention(*x, attn_mask=rule(b, h, i, j))
-    o, _ = ordo.torch.attention(q, k, v, block_mask=own)
-    seen = rule(b, h, i, j).any(-1).transpose(1, 2)
-    torch.testing.assert_close(o[seen], expected.transpose(1, 2)[seen], rtol=0, atol=3e-6)
-
-
-def test_rules_that_pass_sequence_and_head_on_hold_for_all():
-    q = torch.randn(2, 300, 4, 16)
-    either = or_masks(and_masks(causal, window), window)
-    for rule, same in ((either, (99, 0)), (noop_mask, None)):
-        mask = create_block_mask(rule, None, None, 300, 300, device="cpu")
-        made = ordo.torch.attention(q, q, q, block_mask=mask)
-        same_bits(made, ordo.torch.attention(q, q, q, causal=same is not None, window=same))
-
-
-def test_a_rule_of_sequences_beside_packed_ones_is_refused():
-    q, ends = torch.randn(600, 2, 16), torch.tensor([0, 300, 600], dtype=torch.int32)
-    mask = create_block_mask(by_sequence, None, None, 300, 300, device="cpu")
-    with pytest.raises(ordo.Error, match="mask_mod: depends on b"):
-        ordo.torch.attention(q, q, q, cu_q=ends, cu_kv=ends, block_mask=mask)
+    own = ordo.torch.block_mask(create_block_mask(rule, sequences, heads, 400, 400, device="cpu"))
+    b, h, i, j = torch.meshgrid(*map(torch.arange, (2, 4, 400, 400)), indexing="ij")
+    seen = rule(b, h, i, j)
+    assert torch.equal(torch.from_numpy(own.dense()).expand(2, 4, -1, -1), seen)
+    _, lse = ordo.torch.attention(*tensors(), block_mask=own)
+    assert torch.equal(lse.isfinite(), seen.any(-1))
 
 
 @pytest.mark.parametrize("rule", [None, lambda b, h, i, j: i >= 5, lambda b, h, i, j: j >= 130])
@@ -160,100 +131,6 @@ def test_lists_of_blocks_of_flex_attention(rule):
     assert torch.equal(torch.from_numpy(made.dense())[0, 0], seen)
     o, lse = ordo.torch.attention(*tensors(), block_mask=mask)
     assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
-
-
-def test_recorder_sees_the_calls():
-    q, k, v = tensors()
-    model = ordo.run._record.Model(torch.nn.Linear(1, 1))
-    try:
-        mask = ordo.BlockMask.from_chunks(400, 400, 90)
-        ordo.torch.attention(q, k, v, block_mask=mask, dropout_p=0.1, seed=(3, 4))
-        assert model._seeds == [[3, 4]] and len(model._plans) == 1
-    finally:
-        model.release()
-
-
-def per(sequences, heads):
-    one = ordo.BlockMask.from_chunks(400, 400, 7)
-    return ordo.BlockMask.join([[one] * heads] * sequences)
-
-
-@pytest.mark.parametrize(
-    "says, rest",
-    [
-        ("q.device meta: expected cpu or cuda", dict(device="meta")),
-        ("block_mask.q_len 300: expected 400", dict(mask=ordo.BlockMask.from_chunks(300, 400, 7))),
-        ("block_mask.kv_len 300: expected 400", dict(mask=ordo.BlockMask.from_chunks(400, 300, 7))),
-        ("block_mask.sequences 3: expected 2", dict(mask=per(3, 4))),
-        ("block_mask.heads 3: expected 4", dict(mask=per(1, 3))),
-        ("block_mask 5: expected ordo.BlockMask", dict(mask=5)),
-        (r"sink.shape \(3,\): expected \(4,\)", dict(sink=torch.zeros(3))),
-        ("scale", dict(scale=0.0)),
-        ("softcap", dict(softcap=-1.0)),
-    ],
-)
-@pytest.mark.parametrize("own", [False, True])
-def test_refusals_draw_no_seed(says, rest, own):
-    rest = dict(rest)
-    device = rest.pop("device", "cpu")
-    given = [x.to(device) for x in tensors()]
-    mask = rest.pop("mask", per(1, 1))
-    generator = torch.Generator() if own else None
-    drawn = torch.default_generator if generator is None else generator
-    before = drawn.get_state()
-    for _ in range(2):
-        with pytest.raises(ordo.Error, match=says):
-            ordo.torch.attention(
-                *given, block_mask=mask, dropout_p=0.1, generator=generator, **rest
-            )
-        assert torch.equal(before, drawn.get_state())
-
-
-def test_refusals():
-    q, k, v = tensors()
-
-    def refused(text, **keywords):
-        with pytest.raises(ordo.Error, match=text):
-            ordo.torch.attention(q, k, v, **keywords)
-
-    def thirds(b, h, i, j):
-        return (j % 3 == 0) & (j <= i)
-
-    odd = create_block_mask(thirds, None, None, 400, 400, device="cpu")
-    refused("mask_mod: row 3 sees columns 0 and 3, but not 1", block_mask=odd)
-    small = create_block_mask(causal, None, None, 400, 400, device="cpu", BLOCK_SIZE=64)
-    refused("BLOCK_SIZE", block_mask=small)
-    part = flex_of(causal)[:, :, :2]
-    part.mask_mod = causal
-    refused(r"kv_num_blocks.shape \(1, 1, 2\): expected 4 rows of blocks, of 400", block_mask=part)
-    refused("block_mask", block_mask=5)
-    refused("block_mask.q_len 300", block_mask=ordo.BlockMask.from_chunks(300, 400, 7))
-
-
-def test_rules_of_flex_attention_see_one_element_at_a_time():
-    """A reduction inside a rule is over what the rule made, never over a block."""
-    given = tensors(rows=256)
-
-    def both(b, h, i, j):
-        return torch.stack([i >= j, i - j < 40]).all()
-
-    flex = create_block_mask(both, None, None, 256, 256, device="cpu")
-    same_bits(
-        results(*given, block_mask=flex), results(*given, causal=True, window=(39, 0))
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_the_default_type_of_pytorch_does_not_matter(dtype):
-    given = tensors()
-    mask = ordo.BlockMask.from_band(400, 400, causal=True)
-    one = results(*given, block_mask=mask)
-    torch.set_default_dtype(dtype)
-    try:
-        o, lse = ordo.torch.attention(*given, block_mask=mask)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    same_bits(one[:2], (o, lse))
 
 
 # ---- lists are those of a mask, and cannot change ----
@@ -420,10 +297,6 @@ def test_documents_of_many_blocks():
     for h in range(3):
         seen = torch.from_numpy(ordo.torch.block_mask(mask).dense())[0, h]
         assert torch.equal(seen, rule(0, h, i, j))
-
-
-def flex_of(rule):
-    return create_block_mask(rule, None, None, 400, 400, device="cpu")
 
 
 WRITES = {

@@ -8,7 +8,7 @@ import math
 import ordo
 import pytest
 import torch
-from math64 import same
+from bits import same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.compat.flash_attn import bert_padding, flash_attn_interface
 
@@ -144,6 +144,18 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
+def test_causal_is_bottom_right_and_windows_are_inclusive():
+    q, k, v = drawn(1, 3, 1, 8), drawn(1, 5, 1, 8, seed=1), torch.eye(5).view(1, 5, 1, 5)
+    for causal, window, seen in (
+        (True, (-1, -1), ("11100", "11110", "11111")),
+        (True, (1, 1), ("01100", "00110", "00011")),  # the right side is cut by the mask
+        (False, (1, 0), ("01100", "00110", "00011")),
+        (False, (0, 1), ("00110", "00011", "00001")),
+    ):
+        o = flash_attn.flash_attn_func(q, k, v, causal=causal, window_size=window)[0, :, 0] > 0
+        assert ["".join(str(int(x)) for x in row) for row in o] == list(seen)
+
+
 # ---- below autograd ----
 
 PACKED = dict(
@@ -156,41 +168,30 @@ PACKED = dict(
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("packed", [False, True])
-def test_passes_have_the_bits_of_the_function(p, packed):
-    """Causal with more rows than keys: some rows see nothing, and their lse is +inf."""
+def test_what_the_passes_return(p, packed):
+    """The table compares gradients; causal with more rows than keys, some rows see nothing, and their lse is +inf."""
     q, k, v = drawn(20, 4, 16), drawn(40, 2, 16, seed=1), drawn(40, 2, 16, seed=2)
-    lists = PACKED
+    low, kind, lists = flash_attn_interface, "varlen_" if packed else "", PACKED
     if not packed:
-        q, k, v = (x.detach()[None].requires_grad_() for x in (q, k[:13], v[:13]))
-        lists = {}
-    rules = dict(dropout_p=p, softmax_scale=0.3, causal=True, softcap=3.0,
-                 alibi_slopes=torch.tensor([0.5, 0.25, 0.1, 1.0]))  # fmt: skip
+        q, k, v, lists = q[None], k[None, :13], v[None, :13], {}
+    rules = dict(dropout_p=p, softmax_scale=0.3, causal=True, softcap=3.0, alibi_slopes=None)
     window = dict(window_size_left=9, window_size_right=0)
-    low = flash_attn_interface
-    forward = low._flash_attn_varlen_forward if packed else low._flash_attn_forward
-    out, lse, mask, rng = forward(q, k, v, **lists, **rules, **window, return_softmax=True)
+    passes = [getattr(low, f"_flash_attn_{kind}{x}") for x in ("forward", "backward")]
+    out, lse, mask, rng = passes[0](q, k, v, **lists, **rules, **window, return_softmax=True)
     assert not out.requires_grad and rng.shape == (2,) and rng.dtype == torch.int64
-    assert bool(mask.numel()) == (p > 0)
-
-    function = flash_attn.flash_attn_varlen_func if packed else flash_attn.flash_attn_func
     more = dict(rng_state=rng) if p else {}
-    whole, whole_lse, whole_mask = function(
-        q, k, v, **lists, **rules, **more, window_size=(9, 0), return_attn_probs=True
-    )
-    assert same(out, whole) and same(lse, whole_lse) and same(mask, whole_mask)
+    function = getattr(flash_attn, f"flash_attn_{kind}func")
+    whole = function(q, k, v, **lists, **rules, **more, window_size=(9, 0), return_attn_probs=True)
+    assert all(same(x, y) for x, y in zip((out, lse, mask), whole)) and bool(mask.numel()) == (p > 0)
     assert packed or (lse == math.inf).any()
-
-    dout = torch.rand_like(out)
-    wanted = torch.autograd.grad(whole, (q, k, v), dout)
-    grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
-    backward = low._flash_attn_varlen_backward if packed else low._flash_attn_backward
-    sums = backward(
-        dout, q, k, v, out, lse, *grads, **lists, **rules, **window, deterministic=True,
-        rng_state=rng,
-    )  # fmt: skip
-    assert all(same(x, y) for x, y in zip(grads, wanted))
+    dout, grads = torch.rand_like(out), [torch.empty_like(x) for x in (q, k, v)]
+    given = dout, q, k, v, out, lse, *grads
+    sums = passes[1](*given, **lists, **rules, **window, deterministic=True, rng_state=rng)
     assert sums.shape == lse.shape
     assert torch.allclose(sums, (dout * out).sum(-1).transpose(-1, -2), atol=1e-6)
+    room = torch.empty_like(out)
+    found = flash_attn_3._flash_attn_forward(q, k, v, out_=room, causal=True, **lists, **window)
+    assert same(found[0], room) and [x.numel() for x in found[2:]] == [0, 0] and not found[0].requires_grad
 
 
 def test_the_backward_pass_refuses_before_it_writes():
@@ -214,34 +215,6 @@ def test_the_backward_pass_refuses_before_it_writes():
     assert not any(x.any() for x in grads)
     backward([None, grads[1], None], rng)
     assert grads[1].any() and not grads[0].any()
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_passes_of_flash_attention_3(packed):
-    q, k, v = drawn(20, 4, 16), drawn(40, 2, 16, seed=1), drawn(40, 2, 16, seed=2)
-    lists = PACKED
-    if not packed:
-        q, k, v = (x.detach()[None].requires_grad_() for x in (q, k[:13], v[:13]))
-        lists = {}
-    function = flash_attn_3.flash_attn_varlen_func if packed else flash_attn_3.flash_attn_func
-    whole, whole_lse = function(
-        q, k, v, **lists, causal=True, window_size=(9, 0), return_attn_probs=True
-    )
-    window = dict(window_size_left=9, window_size_right=0)
-    room = torch.empty_like(q)
-    out, lse, *rest = flash_attn_3._flash_attn_forward(
-        q, k, v, out_=room.detach(), causal=True, **lists, **window
-    )
-    assert same(out, whole) and same(room, whole) and same(lse, whole_lse)
-    assert [x.numel() for x in rest] == [0, 0] and not out.requires_grad
-    dout = torch.rand_like(out)
-    grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
-    flash_attn_3._flash_attn_backward(
-        dout, q, k, v, out, lse, dq=grads[0], dk=grads[1], dv=grads[2], is_causal=True, **lists,
-        **window,
-    )  # fmt: skip
-    wanted = torch.autograd.grad(whole, (q, k, v), dout)
-    assert all(same(x, y) for x, y in zip(grads, wanted))
 
 
 def test_lengths_of_padded_batches_below_autograd():
@@ -401,6 +374,16 @@ def test_there_is_no_metadata():
 # ---- bert_padding ----
 
 
+def test_unpad_and_pad():
+    x = drawn(3, 5, 2)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+    rows, indices, ends, longest, used = bert_padding.unpad_input(x, mask)
+    assert ends.tolist() == [0, 2, 6, 6] and longest == 4 and used.tolist() == [2, 4, 0]
+    back = bert_padding.pad_input(rows, indices, 3, 5)
+    assert same(back, torch.where(mask[..., None] == 1, x, 0.0))
+    assert same(torch.autograd.grad(back.sum(), x)[0], mask[..., None].float().expand(3, 5, 2))
+
+
 def test_rows_by_index_and_back():
     x, places = drawn(6, 3), torch.tensor([4, 0, 3])
     rows, residual = bert_padding.index_first_axis_residual(x, places)
@@ -430,16 +413,23 @@ def test_unpad_concatenated_sequences():
     assert same(dx, (torch.arange(6) < lengths.sum(-1)[:, None])[..., None].float().expand(4, 6, 2))
 
 
-@pytest.mark.parametrize(
-    "shape, heads, message",
-    [
-        ((2, 5, 4, 7, 8), None, r"qkv.shape \(2, 5, 4, 7, 8\): expected 5 axes, 3 at -3"),
-        ((5, 7, 8), 3, r"qkv.shape \(5, 7, 8\): expected 5 axes"),
-        ((2, 5, 7, 8), 4, "num_heads_q 4: expected so many of 7 heads"),
-        ((2, 5, 4, 8), 4, "num_heads_q 4: expected so many of 4 heads"),
-        ((2, 5, 4, 8), None, "num_heads_q None: expected"),
-    ],
-)
-def test_packed_tensors_of_other_shapes_are_refused(shape, heads, message):
-    with pytest.raises(ordo.Error, match=message):
-        flash_attn_3.flash_attn_qkvpacked_func(torch.zeros(shape), num_heads_q=heads)
+X = torch.zeros(1, 4, 2, 8)
+third = flash_attn_3.flash_attn_qkvpacked_func
+REFUSED = (
+    (lambda: flash_attn_3.flash_attn_func(X, X, X, qv=X), "qv given"),
+    (lambda: flash_attn_3.flash_attn_func(X, X, X, q_descale=X), "q_descale given"),
+    (lambda: flash_attn_3.flash_attn_func(X, X, X, attention_chunk=4), "attention_chunk"),
+    (lambda: flash_attn.flash_attn_varlen_func(*[X[0]] * 3, None, None, 1, 1, block_table=X), "block_table given"),
+    (lambda: flash_attn.flash_attn_qkvpacked_func(X), "qkv.shape"),
+    (lambda: third(torch.zeros(2, 5, 4, 7, 8)), r"qkv.shape \(2, 5, 4, 7, 8\): expected 5 axes, 3 at -3"),
+    (lambda: third(torch.zeros(5, 7, 8), num_heads_q=3), r"qkv.shape \(5, 7, 8\): expected 5 axes"),
+    (lambda: third(torch.zeros(2, 5, 7, 8), num_heads_q=4), "num_heads_q 4: expected so many of 7 heads"),
+    (lambda: third(torch.zeros(2, 5, 4, 8), num_heads_q=4), "num_heads_q 4: expected so many of 4 heads"),
+    (lambda: third(torch.zeros(2, 5, 4, 8)), "num_heads_q None: expected"),
+)  # fmt: skip
+
+
+def test_what_is_not_there_is_refused_by_name():
+    for call, words in REFUSED:
+        with pytest.raises(ordo.Error, match=words):
+            call()

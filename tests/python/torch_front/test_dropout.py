@@ -9,7 +9,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import same
+from bits import same
 from ordo.torch import _attention, _dropout, _front, _node, prepare_dropout
 from test_attention import equal, tensors
 from torch.utils.checkpoint import checkpoint

@@ -11,8 +11,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import same
-from ordo.compat import flash_attn_3
+from bits import same
 
 attention = ordo.torch.attention
 
@@ -315,12 +314,3 @@ def test_out_of_sdpa_is_laid_out_as_the_query():
         k, v = (x.transpose(1, 2) for x in (K, V))
         out = _sdpa._sdpa_forward(q, k, v)[0]
         assert out.stride() == torch.empty_like(q).stride()
-
-
-def test_flash_attention_3_takes_lists_by_name():
-    """Ends of queries and of keys are not exchanged."""
-    q, (k, v) = FLAT[0][:6], FLAT[1:]
-    o = flash_attn_3.flash_attn_varlen_func(q, k, v, ints(0, 2, 6), ints(0, 11, 18), 4, 11, causal=True)
-    for rows, columns in ((slice(0, 2), slice(0, 11)), (slice(2, 6), slice(11, 18))):
-        one = attention(q[None, rows], k[None, columns], v[None, columns], causal=True)[0][0]
-        assert torch.allclose(o[rows], one, atol=1e-6)

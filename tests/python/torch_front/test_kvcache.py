@@ -8,7 +8,7 @@ import numpy as np
 import ordo
 import pytest
 import torch
-from math64 import same
+from bits import same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.torch._call import Arguments
 

@@ -6,7 +6,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from math64 import same
+from bits import same
 
 transformers = pytest.importorskip("transformers")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ordo
 import pytest
 import torch
-from math64 import same
+from bits import same
 
 transformers = pytest.importorskip("transformers")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import ordo
 import pytest
 import torch
-from math64 import same
+from bits import same
 
 transformers = pytest.importorskip("transformers")
 
