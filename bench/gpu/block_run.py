@@ -1,4 +1,4 @@
-"""Transformer blocks of ordo/lab/block.h in this process, for block_h200.
+"""Transformer blocks of ordo/lab/block.h in this process, for `bench/gpu/run block_h200`.
 
 One process opens the device and loads cuBLASLt once for all shapes. Results have the names that
 `ordo block --json` gives them. Digests are xxh64-pieces (ordo/digest.h), read through one buffer.
@@ -46,7 +46,7 @@ def number_of(name_at, name: str) -> int:
 
 
 def job_of(what: dict, device: str):
-    """A row of block_h200 as an ordo_block_job."""
+    """A row of the table as an ordo_block_job."""
     small, dim = SIZES[device]
     job = ordo._structs.sized(structs.ordo_block_job)
     job.backend = number_of(ordo._library.lib.ordo_backend_name, device)
@@ -55,7 +55,7 @@ def job_of(what: dict, device: str):
     job.heads = job.embed // dim
     job.causal, job.backward = what.get("causal", False), what.get("backward", False)
     job.dropout = 0.1
-    job.rounds = what["rounds"]
+    job.rounds = what["rng_rounds"]
     job.generator = number_of(lib.ordo_generator_name, what["generator"])
     job.modes = sum(1 << number_of(lib.ordo_block_mode_name, mode) for mode in what["modes"])
     job.sm_target, job.small_tiles = what.get("sm_target", 0), what.get("small_tiles", False)

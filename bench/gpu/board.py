@@ -81,10 +81,20 @@ class Cpu:
         return {}
 
 
-class Gpu(Cpu):
-    """GPU 0, by PyTorch."""
+class Device(Cpu):
+    """GPU 0, which libraries and other processes use without PyTorch."""
 
     name = "cuda"
+
+    def state(self) -> dict[str, Any]:
+        return {"gpu": smi("name"), "smi": smi("driver_version,power.limit,clocks.max.sm,temperature.gpu")}
+
+    def after(self) -> dict[str, Any]:
+        return {"smi_after": smi("power.draw,clocks.sm,clocks.mem,temperature.gpu")}
+
+
+class Gpu(Device):
+    """GPU 0, by PyTorch."""
 
     def __init__(self, torch: Any) -> None:
         self.torch, self.cuda = torch, torch.cuda
@@ -156,6 +166,3 @@ class Gpu(Cpu):
         fields = "driver_version,power.limit,clocks.max.sm,clocks.max.mem,temperature.gpu"
         return {"gpu": self.cuda.get_device_name(0), "smi": smi(fields),
                 "torch": self.torch.__version__, "cudnn": self.torch.backends.cudnn.version()}  # fmt: skip
-
-    def after(self) -> dict[str, Any]:
-        return {"smi_after": smi("power.draw,clocks.sm,clocks.mem,temperature.gpu")}

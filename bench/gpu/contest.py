@@ -6,6 +6,7 @@ TFLOP/s if it has `flop`, else milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import statistics
 from collections.abc import Callable
@@ -45,10 +46,10 @@ class Peers:
 
 class Contest:
     """Functions to time, what each computes, who refused the row and why, and whose results are
-    wrong. `notes` become fields of the row."""
+    wrong. `notes` become fields of the row; `before` are the rows that were measured."""
 
-    def __init__(self, board: Any, peers: Peers, options: Any) -> None:
-        self.board, self.peers, self.options = board, peers, options
+    def __init__(self, board: Any, peers: Peers, options: Any, before: list[Any]) -> None:
+        self.board, self.peers, self.options, self.before = board, peers, options, before
         self.runs: dict[str, Callable[[], Any]] = {}
         self.timed: dict[str, Callable[[], list[float]]] = {}
         self.flop: dict[str, float] = {}
@@ -56,7 +57,8 @@ class Contest:
         self.refused: dict[str, str] = {}
         self.wrong: dict[str, str] = {}
         self.notes: dict[str, Any] = {}
-        self.measured: dict[str, float] = {}  # figures that something else measured
+        self.measured: dict[str, Any] = {}  # figures that something else measured
+        self.stack = contextlib.ExitStack()  # what ends with the row
         self.expected: dict[str, Any] | None = None  # results that all others must be close to
 
     def attempt(self, name: str, make: Callable[[], Any]) -> Any:
@@ -67,6 +69,8 @@ class Contest:
             self.board.sync()
             return made
         except REFUSALS as error:
+            if getattr(error, "status", "") in ("device", "internal"):
+                raise
             self.refused[name] = first_line(error)
         self.board.sync()
         self.board.free()

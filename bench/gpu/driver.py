@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -36,6 +37,7 @@ from contest import Contest, Peers, first_line
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = Path(__file__).parent / "tables"
+MARGIN = 30  # seconds after the budget when the program ends itself
 DEFAULTS = {"rounds": 3, "warmup": 25, "rep": 100}
 
 
@@ -55,6 +57,12 @@ def build(*targets: str) -> None:
         if done.returncode != 0:
             said = (done.stdout + done.stderr)[-4000:]
             sys.exit(f"bench/gpu/run: {' '.join(command)}:\n{said}")
+
+
+def need_device() -> None:
+    """For tables without PyTorch, before anything is built."""
+    if not list(Path("/dev").glob("nvidia[0-9]*")):
+        raise Skip("no CUDA device")
 
 
 def use_torch(args: argparse.Namespace, *targets: str) -> Any:
@@ -114,15 +122,16 @@ class Run:
             took, begun = now - begun, now
             return now + took <= end
 
-        contest = Contest(self.board, self.peers, self.args)
-        if hasattr(self.table, "measure"):
-            made = self.table.measure(contest, row)
-        else:
-            self.table.enter(contest, row)
-            begun = time.monotonic()
-            ms = contest.take_turns(self.args.rounds, more)
-            energy = self.args.energy and re.search(self.args.energy, full_name(row))
-            made = contest.outcome(ms, bool(energy))
+        contest = Contest(self.board, self.peers, self.args, self.made["rows"])
+        with contest.stack:
+            if hasattr(self.table, "measure"):
+                made = self.table.measure(contest, row)
+            else:
+                self.table.enter(contest, row)
+                begun = time.monotonic()
+                ms = contest.take_turns(self.args.rounds, more)
+                energy = self.args.energy and re.search(self.args.energy, full_name(row))
+                made = contest.outcome(ms, bool(energy))
         self.longest = max(self.longest, 0.0 if self.args.rounds > 1 else time.monotonic() - begin)
         return {**row, **made}
 
@@ -167,11 +176,14 @@ class Run:
             return 2
         self.made["states"].append(self.state)
         interrupted = False
+        if args.budget:  # a kernel that hangs
+            faulthandler.dump_traceback_later(args.budget + MARGIN, exit=True, file=sys.__stderr__)
         try:
             self.rows(wanted)
         except (KeyboardInterrupt, SystemExit):
             interrupted = True
         finally:
+            faulthandler.cancel_dump_traceback_later()
             getattr(self.table, "close", lambda: None)()
         if not interrupted and "fault" not in self.state:
             self.state |= {**self.board.after(), "product_after": self.board.product()}
@@ -291,6 +303,8 @@ def refuse(parser: argparse.ArgumentParser, table: ModuleType, args: argparse.Na
         parser.error(f"--peer {args.peer[0][0]}: {args.table} takes no peers")
     if args.device == "cpu" and not getattr(table, "CPU", False):
         parser.error(f"--device cpu: {args.table} runs on a GPU only")
+    if args.model and args.device == "cpu":
+        parser.error(f"--model {args.model}: times of a CPU are none of a GPU")
     for option, file, name in (("--model", args.model, "model_rows"), ("--plot", args.plot, "plot")):
         if file and not hasattr(table, name):
             parser.error(f"{option} {file}: {args.table} makes none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,14 +153,16 @@ def columns_of(table: ModuleType, group: str) -> list[Column]:
 def tables(table: ModuleType, rows: list[Row]) -> list[str]:
     said = []
     for group, mine in groups(rows).items():
-        if group:
-            said.append(f"{group}: {getattr(table, 'TITLES', {}).get(group, '')}".rstrip(": "))
+        before = len(said)
         for suffix in ("", *(f"_{x}" for x in PASSES)):
             if lines := section(mine, columns_of(table, group), suffix):
                 title = f"{PASSES[suffix[1:]].capitalize()}:" if suffix else ""
                 said += [title, aligned(lines)] if title else [aligned(lines)]
         if any("joules" in row for row in mine):
             said += ["Joules per run:", aligned(energy(mine))]
+        if group and len(said) > before:
+            title = getattr(table, "TITLES", {}).get(group, "")
+            said.insert(before, f"{group}: {title}".rstrip(": "))
     return said
 
 
@@ -179,10 +182,12 @@ def energy(rows: list[Row]) -> list[list[str]]:
 
 
 def summary(table: ModuleType, rows: list[Row]) -> list[str]:
-    """Of every column with a bound: how many rows meet it; of every ratio the least and the greatest."""
+    """Of every ratio the least and the greatest, and how many rows meet its bound."""
     said = []
     for group, mine in groups(rows).items():
         for column in columns_of(table, group):
+            if not re.search("[÷/]", column.head):
+                continue
             for suffix in ("", "_fwd", "_bwd"):
                 values = [(column.of(row, suffix), row) for row in mine]
                 values = [x for x in values if isinstance(x[0], float)]

@@ -8,7 +8,7 @@
  *
  * FORM is flash (head sizes up to 128) or phase, PASS forward or backward. DIM is a head size, or
  * two for phase: 192/128 has values of 128 columns. 16k tokens in sequences of 8k, full mask.
- * bench/gpu/counters_h200 runs it. */
+ * bench/gpu/run counters_h200 runs it. */
 #include <cuda_profiler_api.h>
 
 #include <chrono>

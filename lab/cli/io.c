@@ -449,7 +449,7 @@ int cli_io(int argc, char **argv)
         OPT_TEXT("--measured", "FILE", &r.measured,
                  "of --crossover: rates of bench/gpu/run phase_h200 beside it"),
         OPT_TEXT("--counted", "FILE", &r.counted,
-                 "of --crossover: bytes of bench/gpu/counters_h200 --json beside it"),
+                 "of --crossover: bytes of bench/gpu/run counters_h200 beside it"),
         OPT_TEXT("--machine", "NAME|FILE", &r.machine,
                  "of --devices, --crossover, --hbm: this machine (the last two: h200)"),
         OPT_JSON(&r.json),

@@ -4,8 +4,8 @@
  * Measured rates come from what bench/gpu/run phase_h200 --json writes: rows of a head size with
  * "figures" in TFLOP/s. "flash_bwd", "apart_bwd" and "phase_bwd" were measured in turns; "ours_bwd"
  * is the rate of the form that ordo uses, and counts where no figure names that form. Counted bytes
- * come from what bench/gpu/counters_h200 --json prints: "sm" of the "figures" of a row's "form" and
- * "pass". Rows with a full mask and 8192 rows count. */
+ * come from what bench/gpu/run counters_h200 --json writes: "sm" of the "figures" of a row's "form"
+ * and "pass". Rows with a full mask and 8192 rows count. */
 #include "cli/io_crossover.h"
 
 #include "cli/io.h"

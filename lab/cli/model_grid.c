@@ -101,7 +101,7 @@ int cli_model_grid(int argc, char **argv)
         "1 making the\nbits hides easily under the GEMMs, 2 it hides, 3 it outlasts "
         "them.\nWith --measured, the machine is the file's own and the calibration silicon unless "
         "named;\nrows of the figure's precision and generator are shown beside the model's "
-        "values.\nbench/gpu/block_h200 --rows writes such a file. Values:";
+        "values.\nbench/gpu/run block_h200 --model writes such a file. Values:";
     list_values(about, sizeof about);
     const cli_syntax syntax = {
         "model grid --figure N | --x NAME=VALUES --y NAME=VALUES [OPTIONS]", about, sections, 3,

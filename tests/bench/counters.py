@@ -1,16 +1,17 @@
-"""tests/bench/counters_long.sh: bench/gpu/counters_h200 without a GPU, a profiler or NVML."""
+"""`bench/gpu/run counters_h200` without a GPU, a profiler or NVML."""
 
 import json
+import os
 import sys
 import tempfile
 import types
 from pathlib import Path
 
 import pretend
-from pretend import run
+from pretend import driver, run
 
-bench = pretend.load("counters_h200")
-COMMAND = bench.COMMAND = Path(sys.argv[1])
+bench = driver.table_of("counters_h200")
+COMMAND = bench.COMMAND = Path(os.environ["ORDO"])
 GIB = 2**30
 
 # Nsight Compute's page of raw values: lines of its own, what the program prints, a header, units.
@@ -52,6 +53,10 @@ def with_pretended(names: dict, of, do):
             setattr(of, name, value)
 
 
+def passes() -> list[dict]:
+    return [row for row in bench.rows() if not row["group"]]
+
+
 # ---- tests ----
 
 
@@ -84,7 +89,7 @@ def zeros(dim):
 
 def test_count_is_that_of_the_model():
     """The parts that grow with the scores, with the model's tiles, are what the command prints."""
-    model, once = bench.model_of(COMMAND), 1 / bench.SEQ
+    model, once = bench.model_of(), 1 / bench.SEQ
     flash = bench.own("flash", "backward", 128) - 8 / 128 - 18 * 128 * once
     assert flash == model[128]["flash"]
     phase = bench.own("phase", "backward", 512) - 10 * 512 * once
@@ -100,13 +105,13 @@ def test_count_is_that_of_the_model():
 def test_rows_are_replayed():
     """Every row has a count of HBM; without L2 it would be that of the multiprocessors, less row
     statistics, which the replay leaves out."""
-    rows = bench.rows_of()
-    replays = {row["name"]: bench.replayed(COMMAND, row) for row in rows}
+    rows = passes()
+    replays = {row["name"]: bench.replayed(row) for row in rows}
     counted = {name: made["bytes_per_score"] for name, made in replays.items()}
     assert len(counted) == len(bench.ROWS)
     assert counted["flash backward 128"] < 1 and counted["phase backward 512"] > 10
     for row in rows:
-        own = bench.own(row["form"], row["pass"], row["dim"], row["v_dim"])
+        own = bench.own_of(row)
         assert counted[row["name"]] < own
         if row["form"] == "phase" and row["pass"] == "backward":
             most = replays[row["name"]]["most_bytes"] / row["scores"]
@@ -114,7 +119,7 @@ def test_rows_are_replayed():
             beyond = zeros(row["dim"])
             assert abs(own - statistics - beyond - most) < 1e-9, row["name"]
     assert "phase backward 192/128" in counted
-    assert bench.words_of(rows[-1]) == ("phase", "backward", "192/128")
+    assert bench.words_of(rows[-1]) == ["phase", "backward", "192/128"]
 
 
 def test_streams_calibrate_the_driver():
@@ -123,7 +128,7 @@ def test_streams_calibrate_the_driver():
         for name in ("read", "write")
     }
     assert bench.full_rate(streams) == 4 * GIB / 2.0 / 0.4
-    row = bench.rows_of()[3]
+    row = passes()[3]
     row["nvml"] = {"counters": Driver().over(1), "ms": 8.0}
     got = bench.figures(row, streams)
     assert got["hbm_driver"] == 16 * GIB / row["scores"] and got["sm"] is None
@@ -131,102 +136,86 @@ def test_streams_calibrate_the_driver():
 
 
 def test_a_pass_that_runs_on():
-    args = types.SimpleNamespace(seconds=0.1)
     said = "bytes 4294967296\nready\npasses 100 ms 1.25\n"
-    made = with_pretended(
-        {"Popen": program(said)}, bench.subprocess, lambda: bench.steady(Driver(), args, "read")
-    )
-    assert made["ms"] == 1.25 and made["bytes"] == 4 * GIB
+    read, real, bench.counters = {"name": "read"}, bench.counters, Driver
+    bench.SECONDS = 0.1
     try:
-        with_pretended(
-            {"Popen": program("skipped: no device\n", 77)},
-            bench.subprocess,
-            lambda: bench.steady(Driver(), args, "read"),
-        )
-        raise AssertionError("a program that failed was taken")
-    except OSError as error:
-        assert "no device" in str(error)
+        popen = {"Popen": program(said)}
+        made = with_pretended(popen, bench.subprocess, lambda: bench.steady(read))
+        assert made["ms"] == 1.25 and made["bytes"] == 4 * GIB
+        try:
+            popen = {"Popen": program("skipped: no device\n", 77)}
+            with_pretended(popen, bench.subprocess, lambda: bench.steady(read))
+            raise AssertionError("a program that failed was taken")
+        except OSError as error:
+            assert "no device" in str(error)
+    finally:
+        bench.counters = real
 
 
 def test_a_row_by_the_profiler():
-    rows = bench.rows_of()
-    row, args = rows[3], types.SimpleNamespace(cache_control="none")
-    own = bench.own("phase", "backward", 512)
+    row = passes()[3]
+    own = bench.own_of(row)
+    names = {"profiler": lambda: ["ncu"], "known_metrics": lambda ncu: ["x"]}
     row["ncu"] = with_pretended(
         {"run": profiled(round(own * row["scores"]))}, bench.subprocess,
-        lambda: bench.profile(["ncu"], ["x"], args),
+        lambda: with_pretended(names, bench, lambda: bench.profile(row)),
     )  # fmt: skip
     assert bench.ratio(bench.figures(row, {})["sm"], own) == "1.000"
-    assert bench.ratio(0.85 * own, own) == "0.850 OFF" and bench.ratio(1.0, None) == "-"
-    made = {
-        "state": {"command": "c", "date": "d", "smi": "s", "seconds": 1.0, "ncu": "ok"},
-        "streams": {"read": {}},
-        "rows": rows,
-    }
-    made["state"]["nvml"] = "NVML error 3"
-    with tempfile.NamedTemporaryFile("w+") as file:
-        json.dump(made, file)
-        file.flush()
-        code, text = run(bench, "--replay", file.name, "--markdown")
-    assert code == 0 and "| phase backward 512 | 66.0 |" in text and "NVML error 3" in text, text
-    assert "phase backward 512: scores_kernel" in text
+    assert bench.ratio(0.85 * own, own) == "0.850 OFF" and bench.ratio(1.0, None) is None
+
+
+def measured(**names) -> tuple[int, str, list]:
+    names = {"load": lambda args: pretend.Board(), **names}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "counters.json"
+        code, text = with_pretended(names, bench, lambda: run("counters_h200", "--json", out))
+        rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    return code, text, rows
+
+
+def refuse(row):
+    raise OSError("ERR_NVGPUCTRPERM: not permitted")
 
 
 def test_a_run():
-    """Both instruments on every row; the file has a row as soon as it is measured."""
+    """Both instruments on every row; the driver's counter is calibrated by the streams before."""
     kernels = [{"kernel": "x", "values": {bench.READ: 3e9, bench.WRITE: 1e9}}]
     run_on = {"counters": Driver().over(1), "ms": 2.0, "bytes": 4 * GIB}
-    with tempfile.TemporaryDirectory() as folder:
-        out, seen = Path(folder) / "counters.json", []
-
-        def profile(ncu, metrics, args, *words):
-            if out.exists():
-                seen.append(sum("ncu" in x for x in json.loads(out.read_text())["rows"]))
-            return kernels
-
-        names = {"profiler": lambda: ["ncu"], "known_metrics": lambda ncu: [], "profile": profile}
-        names |= {"steady": lambda *words: run_on, "TRAFFIC": COMMAND}
-        code, text = with_pretended(
-            {"Counters": Driver}, bench.gpm,
-            lambda: with_pretended(
-                names, bench, lambda: run(bench, "--no-build", "--json", "--out", str(out))
-            ),
-        )  # fmt: skip
-        assert code == 0 and seen == list(range(1, len(bench.ROWS))), seen
-        assert json.loads(text) == json.loads(out.read_text())
-        code, text = run(bench, "--replay", str(out))
-    assert code == 0 and text.count("HBM read") == len(bench.ROWS) and "NVML: ok" in text, text
+    both = {"profile": lambda row: kernels, "steady": lambda row: run_on}
+    code, text, rows = measured(**both)
+    assert code == 0 and len(rows) == len(bench.ROWS) + len(bench.STREAMS), text
+    assert rows[3]["figures"]["hbm_driver"] == 4 * GIB / rows[3]["scores"]
+    assert text.count("HBM read") == len(bench.ROWS) and "TB/s known; DRAM 40 %" in text, text
+    code, text, rows = measured(**both | {"profile": refuse})
+    assert code == 0 and "refused: ncu: ERR_NVGPUCTRPERM: not permitted (14 rows" in text, text
+    code, text, rows = measured(profile=refuse, steady=refuse)
+    assert code == 77 and "skipped: ERR_NVGPUCTRPERM" in text, text
 
 
 def test_count_is_what_was_measured():
     """On an H200: bytes of the multiprocessors are the count with the kernels' tiles within 0.5 %,
     bytes of HBM the replay within 10 %, by both instruments."""
-    root = Path(__file__).resolve().parents[2]
-    measured = json.loads((root / "lab" / "bench" / "measured" / "h200-counters.json").read_text())
-    names = [row["name"] for row in measured["rows"]]
-    assert names == [row["name"] for row in bench.rows_of()][: len(names)] and names
-    for row in measured["rows"]:
-        got, hbm = bench.figures(row, measured["streams"]), bench.hbm_of(COMMAND, row)
-        own = bench.own(row["form"], row["pass"], row["dim"], row["v_dim"])
-        assert abs(got["sm"] / own - 1) < 0.005, row["name"]
+    measured = pretend.ROOT / "lab" / "bench" / "measured" / "h200-counters.json"
+    rows = json.loads(measured.read_text())["rows"]
+    names = [row["name"] for row in passes()]
+    streams, rows = bench.streams_of(rows), [row for row in rows if row["name"] in names]
+    assert [row["name"] for row in rows] == names
+    for row in rows:
+        got, hbm = bench.figures(row, streams), bench.replayed(row)["bytes_per_score"]
+        assert abs(got["sm"] / bench.own_of(row) - 1) < 0.005, row["name"]
         assert abs(got["hbm"] / got["hbm_driver"] - 1) < 0.08, row["name"]  # two instruments
         for counted in (got["hbm"], got["hbm_driver"]):
             assert abs(counted / hbm - 1) < 0.1, (row["name"], counted, hbm)
         assert row["figures"] == got
     for name, way in (("read", bench.READ), ("write", bench.WRITE)):
-        moved = bench.total(measured["streams"][name]["ncu"], way)
-        assert abs(moved / measured["streams"][name]["nvml"]["bytes"] - 1) < 0.01, name
-    crossed = bench.total(measured["streams"]["l2"]["ncu"], "lts__t_sectors_srcunit_ltcfabric")
-    asked = bench.total(measured["streams"]["l2"]["ncu"], bench.L2)
+        moved = bench.total(streams[name]["ncu"], way)
+        assert abs(moved / streams[name]["nvml"]["bytes"] - 1) < 0.01, name
+    crossed = bench.total(streams["l2"]["ncu"], "lts__t_sectors_srcunit_ltcfabric")
+    asked = bench.total(streams["l2"]["ncu"], bench.L2)
     assert crossed < 0.01 * asked  # a half of L2 keeps what it reads of the other
-
-
-def test_refusals():
-    assert run(bench, "--seconds", "0")[0] == 2 and run(bench, "--cache-control", "x")[0] == 2
-    assert len(run(bench, "--list")[1].splitlines()) == len(bench.ROWS)
-    assert with_pretended(
-        {"TRAFFIC": Path("/nowhere/traffic")}, bench, lambda: run(bench, "--no-build")
-    )[0] == 77
+    code, text = run("counters_h200", "--replay", measured)
+    assert code == 0 and "| phase backward 512 " in text and "phase backward 512: phase_scores" in text, text
 
 
 if __name__ == "__main__":

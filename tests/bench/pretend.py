@@ -5,8 +5,6 @@ import contextlib
 import io
 import sys
 import types
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,31 +97,9 @@ def attention(**names) -> None:
     sys.modules["attention_gpu"] = made
 
 
-def load(program: str):
-    """A program of bench/gpu as a module."""
-    path = str(ROOT / "bench" / "gpu" / program)
-    spec = spec_from_loader(program, SourceFileLoader(program, path))
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def run_program(program, *arguments: str) -> tuple[int, str]:
-    """The program's main with these arguments: its result, and what it prints."""
-    out, sys.argv = io.StringIO(), [program.__name__, *arguments]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            code = program.main()
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue()
-
-
 def run(table, *arguments: str, on: Board | None = None) -> tuple[int, str]:
     """bench/gpu/run with these arguments, of a table by its name or as a module: its exit status,
     and what it prints, errors included."""
-    if hasattr(table, "main"):
-        return run_program(table, *arguments)
     on = on or Board()
     names, find, torch, time = driver.table_names, driver.table_of, driver.use_torch, driver.time
     driver.use_torch = lambda args, *targets: on

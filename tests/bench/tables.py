@@ -356,5 +356,94 @@ def test_crossover():
     assert by_dim[512]["phase"] == rows[512]["ours_bwd"] * 1e12 and by_dim[512]["flash"] is None
 
 
+# ---- block_h200 ----
+
+BLOCK = {"none": 10.0, "fused": 12.0, "sequential": 11.0, "overlapped": 10.5, "overlapped-qkv": 10.8}
+BLOCK["pipelined"] = 11.5
+
+
+class Block:
+    def __init__(self, what: dict, device: str) -> None:
+        if what["embed"] == 12288:
+            raise Error("not enough memory")
+        self.what = what
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def digests(self):
+        if self.what["rng_rounds"] in wrong:
+            raise driver.table_of("block_h200").block_run.Wrong("the digests depend on the dropout mode")
+        return [{"mode": mode, "digest_o": "1"} for mode in self.what["modes"]]
+
+    def times(self, seconds: float, modes: tuple):
+        assert seconds == 0.3
+        return {mode: {"ms": BLOCK[mode], "samples": 2} for mode in modes}
+
+    def interference(self, seconds: float):
+        beside = {"bits_ms": 0.4, "product_ms": 1.0, "product_slowdown": 0.04}
+        beside |= {"bits_slowdown": 0.5, "hidden": 0.5, "dropping_alone": 0.12}
+        return beside | {"then_ms": 1.4, "both_ms": 1.3, "algorithm": "algorithm 1"}
+
+    def trace(self):
+        return {"inside": 0.1}
+
+
+def start_block():
+    table = driver.table_of("block_h200")
+    table.load = lambda args: Board()
+    table.block_run.Block = Block
+    ask = lambda seq, embed, dropout, seconds: [14.0 if dropout else 10.0]  # noqa: E731
+    table.peer = lambda: types.SimpleNamespace(ask=ask)
+    table.ordo = lambda *words: {
+        f"{mode}_ms": ms / (4 if "qkv" in words else 2) for mode, ms in BLOCK.items()
+    }
+    return table
+
+
+def test_block():
+    table = start_block()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "rows.json"
+        code, rows, text = measured("block_h200", "--model", str(model))
+        rows_for_model = json.loads(model.read_text())["results"]
+    assert code == 0, text
+    of = {group: [row for row in rows.values() if row["group"] == group] for group in table.TITLES}
+    causal, full = of["targets"]
+    dropout, generation = table.costs(full)["overlapped"]
+    assert causal["causal"] and abs(dropout - 0.05) < 1e-9 and abs(generation + 0.01) < 1e-9
+    assert abs(table.costs(full)["sequential"][1] - 0.04) < 1e-9
+    shapes = {(row["seq"], row["embed"]) for row in of["figure"]}
+    assert len(of["figure"]) == 24 and max(shapes)[0] == 32768 and max(e for s, e in shapes) == 16384
+    refused = [row for row in of["more"] if row["refused"]]
+    assert len(refused) == 2 and not refused[0]["ms"] and "not enough memory (2 rows" in text
+    assert {row["rng_rounds"] for row in of["paper"]} == {3, 5, 7, 10}
+    assert all("fused" not in row["ms"] for row in of["paper"])
+    gain = of["figure"][0]["modelled"]["overlapped-qkv"]
+    assert abs(gain - (5.5 - (11.0 - 10.5) / 4)) < 1e-9, gain
+    assert value("block_h200", of["figure"][0], "sequential / overlapped") == (round(11 / 10.5, 9), "")
+    assert value("block_h200", of["peer"][0], "overlapped / cudnn") == (1.05, "SHORT")
+    assert "| +50.0 % " in text and "overlapped: dropout +5.0 %, generation -1.0 %" in text, text
+    blocks = [row for row in rows_for_model if row["kernel"] == "block"]
+    compared = len(of["paper"]) + 24 - 2
+    assert len(blocks) == 5 * (24 + 2) + 4 * compared, len(blocks)
+    assert {row["mode"] for row in blocks} == set(BLOCK) - {"pipelined"}
+    assert {(row["bits"], row["generator"]) for row in blocks} == {(8, "sliced"), (32, "compare")}
+    steps = [row for row in rows_for_model if row["kernel"] == "training"]
+    assert len(steps) == 2 * 4 and {row["causal"] for row in steps} == {False, True}, steps
+
+
+def test_block_with_other_digests():
+    start_block()
+    wrong.add(10)
+    code, rows, text = measured("block_h200", "--rows", "^paper")
+    wrong.clear()
+    assert code == 1 and "wrong: digests: the digests depend on the dropout mode (2 rows" in text, text
+    assert sum(bool(row["ms"]) for row in rows.values()) == 6
+
+
 if __name__ == "__main__":
     sys.exit(pretend.main(globals()))

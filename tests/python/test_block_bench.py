@@ -1,4 +1,5 @@
-"""bench/gpu/block_h200 with real blocks: small ones on the CPU, by the functions that an H200 runs."""
+"""`bench/gpu/run block_h200` with real blocks: small ones on the CPU, by the functions that an H200
+runs."""
 
 import json
 import os
@@ -16,53 +17,50 @@ import pretend  # noqa: E402
 
 @pytest.fixture
 def bench(monkeypatch):
-    made = pretend.load("block_h200")
+    made = pretend.driver.table_of("block_h200")
     made.block_run.load()
     monkeypatch.setattr(made, "SHAPES", [(2048, 4096)])
     monkeypatch.setitem(made.block_run.SIZES, "cpu", (256, 16))
-    monkeypatch.setattr(made, "TURNS", 1)
-    monkeypatch.setattr(made, "PARTS", dict.fromkeys(made.PARTS, (0.002, 0.002)))
-    monkeypatch.setattr(made.h200, "smi", lambda fields: "none")
     return made
 
 
 def test_rehearsal(bench, tmp_path):
-    out, rows = tmp_path / "cpu.json", tmp_path / "rows.json"
-    words = ("--device", "cpu", "--no-build", "--json", str(out), "--rows", str(rows))
-    parts = ("--only", "figure", "--only", "targets", "--only", "interference")
-    code, text = pretend.run(bench, *words, *parts)
+    out = tmp_path / "cpu.json"
+    words = ("--device", "cpu", "--no-build", "--json", str(out), "--rounds", "1", "--rep", "2")
+    code, text = pretend.run("block_h200", *words, "--rows", "^(figure|targets|interference)")
     assert code == 0, text
-    results = json.loads(out.read_text())["results"]
-    bf16, fp8 = results["figure"]
+    rows = json.loads(out.read_text())["rows"]
+    of = {group: [row for row in rows if row["group"] == group] for group in ("figure", "targets")}
+    bf16, fp8 = of["figure"]
     assert set(bf16["ms"]) == set(bench.FUSING) and all(ms > 0 for ms in bf16["ms"].values())
-    digests = {mode["mode"]: mode["digest_o"] for mode in bf16["said"]["modes"]}
+    digests = {mode["mode"]: mode["digest_o"] for mode in bf16["digests"]}
     assert len(set(digests.values())) == 2 and digests["none"] != digests["fused"], digests
-    assert "fp8" in fp8["said"]["refused"] and not fp8["ms"]
-    for made in results["targets"]:
-        assert set(made["ms"]) == set(bench.block_run.MODES), made
-        assert set(made["said"]["modes"][0]) == {"mode", "digest_o", "digest_dx", "digest_dw"}
-        assert len(made["turns"]) == bench.TURNS
-    assert all("refused" in made["said"] for made in results["interference"])  # cuda alone has it
-    assert not rows.exists()  # times of a CPU are no rows of an H200
+    assert "fp8" in fp8["refused"]["block"] and not fp8["ms"]
+    for row in of["targets"]:
+        assert set(row["ms"]) == set(bench.block_run.MODES), row
+        assert set(row["digests"][0]) == {"mode", "digest_o", "digest_dx", "digest_dw"}
+    others = [row for row in rows if row["group"] == "interference"]
+    assert others and all(row["refused"] for row in others)  # cuda alone has it
+    code, text = pretend.run("block_h200", "--device", "cpu", "--model", str(tmp_path / "rows.json"))
+    assert code == 2 and "times of a CPU are none of a GPU" in text, text
 
 
 ON_FAKES = """
 import sys
 sys.path[:0] = [sys.argv[1]]
 import pretend
-bench = pretend.load("block_h200")
-bench.SHAPES, bench.TURNS = [(4096, 4096)], 1
-bench.PARTS = dict.fromkeys(bench.PARTS, (0.001, 0.001))
+bench = pretend.driver.table_of("block_h200")
+bench.SHAPES = [(4096, 4096)]
 bench.block_run.SIZES["cuda"] = (256, 16)
-bench.h200.smi = lambda fields: "none"
-only = [word for part in bench.PARTS if part != "more" for word in ("--only", part)]
-code, text = pretend.run(bench, "--no-build", "--json", sys.argv[2], "--rows", sys.argv[3], *only)
+pretend.driver.need_device = lambda: None
+code, text = pretend.run("block_h200", "--no-build", "--rounds", "1", "--rep", "1", "--json", sys.argv[2],
+                         "--model", sys.argv[3], "--rows", "^(figure|paper|targets|interference)")
 print(text)
 sys.exit(code)
 """
 
 
-def test_every_part_on_modules_that_pretend(tmp_path):
+def test_every_group_on_modules_that_pretend(tmp_path):
     """All that an H200 runs but its kernels: tests/api/fake_module.c computes on the host."""
     modules = {"api/fake_module.so": "libordo_cuda.so"}
     modules |= {"lab/block/block_module.so": "libordo_lab_cuda.so"}
@@ -78,12 +76,13 @@ def test_every_part_on_modules_that_pretend(tmp_path):
         env={**os.environ, **env}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads(out.read_text())["results"]
-    for part in ("figure", "paper", "targets", "interference"):
-        for made in results[part]:
-            assert "refused" not in made["said"], made
-    assert all(made["generation"]["sequential"] > 0 for made in results["targets"])
-    assert all("inside" in made["said"]["trace"] for made in results["interference"])
+    bench = pretend.driver.table_of("block_h200")
+    for row in json.loads(out.read_text())["rows"]:
+        assert not row["refused"], row
+        if row["group"] == "targets":
+            assert all(each[1] > 0 for mode, each in bench.costs(row).items() if mode == "sequential")
+        if row["group"] == "interference":
+            assert "inside" in row["trace"] and row["figures"]["product"] > 0
     measured = json.loads(rows.read_text())["results"]
     assert {row["precision"] for row in measured} == {"bf16", "fp8"}
     assert {row["generator"] for row in measured} == {"sliced", "compare"}
@@ -92,7 +91,7 @@ def test_every_part_on_modules_that_pretend(tmp_path):
 def test_digests_that_differ_are_found(bench):
     """The mode fused, pretended by one without dropout."""
     run = bench.block_run
-    what = bench.row(2048, 4096, modes=["none", "sequential", "fused"])
+    what = bench.row("figure", 2048, 4096, modes=["none", "sequential", "fused"])
     with run.Block(what, "cpu") as block:
         assert [mode["mode"] for mode in block.digests()] == what["modes"]
         block.modes["fused"] = block.modes["none"]
@@ -115,7 +114,7 @@ def test_interference_and_trace_have_the_names_of_the_command(bench, monkeypatch
 
     monkeypatch.setattr(run.lib, "ordo_block_interfere", interfere)
     monkeypatch.setattr(run.lib, "ordo_block_trace_run", trace)
-    with run.Block(bench.row(2048, 4096), "cpu") as block:
+    with run.Block(bench.row("figure", 2048, 4096), "cpu") as block:
         beside = block.interference(1.0)
         assert beside["product_ms"] == 1 and beside["backward_dropping_ms"] == 11
         assert beside["bits_slowdown"] == 1 and beside["hidden"] == (5 - 6) / 2, beside
