@@ -126,7 +126,7 @@ class Ours:
         problem = problem_of(shape)
         if blocks is not None:
             problem = problem.replace(blocks=blocks.limits)
-        self.plan = ordo.Plan(problem, "h200", backend="cuda", **options)
+        self.shape, self.plan = shape, ordo.Plan(problem, "h200", backend="cuda", **options)
         nan = float("nan")
         self.tensors = dict(given)
         for name, like in (("o", "dout"), ("dq", "q"), ("dk", "k"), ("dv", "v")):

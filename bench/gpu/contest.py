@@ -60,6 +60,7 @@ class Contest:
         self.measured: dict[str, Any] = {}  # figures that something else measured
         self.stack = contextlib.ExitStack()  # what ends with the row
         self.expected: dict[str, Any] | None = None  # results that all others must be close to
+        self.close = CLOSE
 
     def attempt(self, name: str, make: Callable[[], Any]) -> Any:
         """What make() returns, once the device has done it; None if it refuses. A fault of the device
@@ -111,8 +112,9 @@ class Contest:
                 self.add(f"{name}_{which}", getattr(subject, PASSES[which]), work, count)
         return subject
 
-    def ours(self, subject: Any) -> None:
-        """From here on results must be close to those of this one."""
+    def ours(self, subject: Any, close: float = CLOSE) -> None:
+        """From here on results must be close to those of this one; 0: equal."""
+        self.close = close
         if subject is not None:
             subject.forward()
             subject.backward()
@@ -131,7 +133,7 @@ class Contest:
         subject.backward()
         got = subject.results()
         errors = {name: error(got[name], x) for name, x in self.expected.items()}
-        return [f"{x} differs by {e:.2g} of its norm" for x, e in errors.items() if not e <= CLOSE]
+        return [f"{x} differs by {e:.2g} of its norm" for x, e in errors.items() if not e <= self.close]
 
     # ---- turns ----
 

@@ -1,5 +1,5 @@
 /* handmade_parts.h: a dense problem on a device whose backward pass runs in parts of its rows, each
- * continuing the sums of dk and dv of the part before it. For carry_test.cu and bench/gpu/carry.cu.
+ * continuing the sums of dk and dv of the part before it. For carry_test.cu.
  *
  * A part sees the whole's tensors through strides; what is contiguous by rows (lse, dlse, keep
  * bits) is copied or made for it. */
