@@ -129,6 +129,7 @@ static void print_one(const void *report)
     if (r->checked)
         printf("checked        %" PRIu64 " tile pairs, each once, turns without holes\n", r->pairs);
     printf("numeric key    %s\n", info->numeric_key);
+    printf("forward key    %s\n", info->forward_key);
     if (info->note[0] != '\0')
         printf("note           %s\n", info->note);
     printf("line           %s\n", r->line);
@@ -278,6 +279,7 @@ static void report_json(cli_json *json, const void *report)
     if (r->checked)
         cli_json_uint(json, "pairs_checked", r->pairs);
     cli_json_text(json, "numeric_key", info->numeric_key);
+    cli_json_text(json, "forward_key", info->forward_key);
     cli_json_text(json, "note", info->note);
     cli_json_text(json, "line", r->line);
     if (r->memory)

@@ -1,6 +1,7 @@
 /* verify.c: `ordo verify`: run problems in many ways and compare every bit. */
 #define _XOPEN_SOURCE 700
 #include "attention/verify_checks.h"
+#include "attention/verify_cut.h"
 #include "commands.h"
 #include "kit/child.h"
 #include "kit/message.h"
@@ -131,6 +132,11 @@ static int finish(request *r)
     if (r->runs.cut >= 0 && r->runs.job.problem.block_mask)
         return cli_usage("--cut: expected no --block-mask; its lists are those of whole sequences");
     const ordo_backend backend = r->runs.job.options.backend;
+    if (r->runs.page > 0 && r->runs.cut != CLI_CUT_DECODE)
+        return cli_usage("--page: expected --cut decode");
+    if (r->runs.page > 0 && backend == ORDO_BACKEND_CUDA)
+        return cli_usage(
+            "--page: backend cuda has no pages of keys; expected ref, cpu or emulator");
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
     if (r->runs.delay_us >= 0 && backend != ORDO_BACKEND_CPU)
@@ -169,6 +175,8 @@ int cli_verify(int argc, char **argv)
                  "cuda: smaller numbers of workers (default 132,114,78,32)"),
         OPT_CHOICE("--cut", "rows|columns|decode", &r.runs.cut,
                    "cut sequences into calls instead, and compare these with the uncut run"),
+        OPT_INT("--page", "N", &r.runs.page, 1, 65536,
+                "with --cut decode: keys in shuffled pages of N rows, NaN between them"),
         OPT_TEXT("--expect", "FILE", &r.expect, "compare with the digests that --write wrote"),
         OPT_OUTPUT("--write", "FILE", &r.write, "write the digests and the plan's line"),
         CLI_JOB_OPTIONS(&r.runs.job),
@@ -191,6 +199,7 @@ int cli_verify(int argc, char **argv)
         "  ordo verify --seq 300 --batch 2 --heads 4 --mask causal --dropout 0.1\n"
         "  ordo verify --cu-seqlens 0,100,356 --heads 2 --kv-heads 1 --dtype bf16 --repeats 3\n"
         "  ordo verify --seq 1k --heads 4 --kv-heads 2 --mask causal --dtype bf16 --cut decode\n"
+        "  ordo verify --seq 300 --mask causal --dtype bf16 --cut decode --page 16\n"
         "  ordo verify --seq 256 --write here.txt && ordo verify --seq 256 --expect here.txt\n"
     };
     int status = CLI_OK;

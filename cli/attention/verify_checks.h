@@ -8,8 +8,9 @@ typedef struct cli_verify_request {
     cli_job job;    /* with thread counts, one at least; for cuda a 0 */
     cli_list grids; /* cuda: numbers of workers, besides the plan's own */
     int64_t repeats, delay_us;
-    int cut;  /* a cli_cut, whose checks replace the others; -1: none */
-    int argc; /* as typed, for other processes */
+    int cut;      /* a cli_cut, whose checks replace the others; -1: none */
+    int64_t page; /* rows of a page of keys, with the cut decode; 0: no pages */
+    int argc;     /* as typed, for other processes */
     char **argv;
 } cli_verify_request;
 

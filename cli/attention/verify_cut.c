@@ -3,7 +3,7 @@
  *   rows      pieces of rows, with all keys: o, lse and dq; and parts whose sums of dk and dv are
  *             carried, in the order of the plan: all outputs
  *   columns   pieces of 128 and more keys, with all rows: dk and dv
- *   decode    each row alone, with the keys that it sees: o and lse
+ *   decode    each row alone, with the keys that it sees: o and lse; with --page in pages
  *
  * A piece reads and writes the tensors of the whole in place, at their strides. lse has no strides:
  * that of a piece is copied. */
@@ -24,12 +24,15 @@ typedef struct cutting {
     const cli_cut_trial *t;
     cli_check *check;
     float *lse, *dk_sums, *dv_sums; /* of a piece; of a sequence */
+    char *k, *v;                    /* a sequence's keys in pages, with --page */
+    int32_t *table;
 } cutting;
 
 /* Some rows and columns of one sequence. */
 typedef struct piece {
     int64_t sequence, row, rows, column, columns;
     bool placed; /* its shard says where it lies; else it is the last rows of its keys */
+    bool paged;  /* its keys are in pages */
     bool forward, backward;
     unsigned carry;
 } piece;
@@ -82,6 +85,50 @@ static ordo_tensor view(const cutting *x, cli_output like, void *data, int64_t b
                            { e.rows * by_row, by_row, e.columns, 1 } };
 }
 
+/* ---- pages ---- */
+
+/* The pages of a table for all columns: twice as many as are used, those not used full of NaNs. */
+static ordo_paging paging_of(const cutting *x)
+{
+    const int64_t rows = x->t->request->page, keys = x->t->first->problem.kv_len;
+    const int64_t columns = (keys + rows - 1) / rows;
+    return rows > 0 ? (ordo_paging) { rows, 2 * columns, columns } : (ordo_paging) { 0 };
+}
+
+/* The keys or values of a sequence into pages. */
+static void fill_pages(const cutting *x, cli_output like, const void *data, int64_t b, char *pages)
+{
+    const cli_extent e = cli_tensors_extent(x->t->first, like, b);
+    const ordo_paging p = paging_of(x);
+    const size_t row = (size_t)(e.heads * e.columns) * e.width;
+    memset(pages, 0xff, row * (size_t)(p.page_rows * p.pages)); /* a NaN in every type */
+    for (int64_t r = 0; r < e.rows; r++)
+        memcpy(pages + ((size_t)(x->table[r / p.page_rows] * p.page_rows + r % p.page_rows)) * row,
+               (const char *)data + (size_t)(e.first + r) * row, row);
+}
+
+static int open_pages(cutting *x, int64_t b)
+{
+    const cli_tensors *first = x->t->first;
+    const ordo_problem *p = &first->problem;
+    const ordo_paging pages = paging_of(x);
+    const size_t rows = (size_t)(pages.page_rows * pages.pages * p->kv_heads) * sizeof(float);
+    if (pages.page_rows == 0)
+        return CLI_OK;
+    if (x->k == NULL) {
+        x->k = malloc(rows * (size_t)p->head_dim);
+        x->v = malloc(rows * (size_t)p->v_head_dim);
+        x->table = malloc((size_t)pages.table_columns * sizeof *x->table);
+    }
+    if (!x->k || !x->v || !x->table)
+        return cli_out_of_memory();
+    for (int64_t n = 0; n < pages.table_columns; n++) /* backwards, every other page */
+        x->table[n] = (int32_t)(pages.pages - 1 - 2 * n);
+    fill_pages(x, CLI_DK, first->k, b, x->k);
+    fill_pages(x, CLI_DV, first->v, b, x->v);
+    return CLI_OK;
+}
+
 /* ---- one piece ---- */
 
 static ordo_call call_of(const cutting *x, const piece *p)
@@ -122,6 +169,11 @@ static ordo_problem problem_of(const cutting *x, const piece *p)
     problem.kv_len = p->columns > 0 ? p->columns : ORDO_NO_KEYS;
     problem.shard.batch0 += p->sequence;
     problem.shard.row0 = problem.shard.col0 = problem.shard.q_total = problem.shard.kv_total = 0;
+    if (p->paged) { /* of any length up to that of the whole */
+        problem.layout = ORDO_PADDED;
+        problem.kv_len = x->t->first->problem.kv_len;
+        problem.paging = paging_of(x);
+    }
     if (p->placed) {
         problem.shard.row0 = p->row;
         problem.shard.col0 = p->column;
@@ -133,8 +185,16 @@ static ordo_problem problem_of(const cutting *x, const piece *p)
 
 static ordo_status run_passes(const cutting *x, const piece *p, const ordo_plan *plan)
 {
-    const ordo_call call = call_of(x, p);
+    const int32_t rows = (int32_t)p->rows, columns = (int32_t)p->columns;
+    ordo_call call = call_of(x, p);
     ordo_status status = ORDO_OK;
+    if (p->paged) {
+        call.k = (ordo_tensor) { x->k, { 0 } };
+        call.v = (ordo_tensor) { x->v, { 0 } };
+        call.page_table = x->table;
+        call.q_lens = &rows;
+        call.kv_lens = &columns;
+    }
     if (p->forward)
         status = ordo_attention_forward(plan, &call);
     else
@@ -238,11 +298,20 @@ static int cut_decode(cutting *x, piece p, int64_t unused)
     int status = CLI_OK;
     (void)unused;
     p.backward = false;
+    p.paged = x->t->request->page > 0;
+    if (p.paged && !causal) {
+        x->check->verdict = CLI_NOT_RUN;
+        snprintf(x->check->note, sizeof x->check->note,
+                 "--page: expected --mask causal without dropout");
+        return CLI_OK;
+    }
+    CLI_TRY(open_pages(x, p.sequence));
     for (int64_t i = 0; i < rows && status == CLI_OK && x->check->verdict == CLI_EQUAL; i++) {
         p.row = dropout ? i / KEEP_ROWS * KEEP_ROWS : i;
         p.rows = i + 1 - p.row;
-        p.placed = !causal || columns - rows + i < 0; /* a row that sees nothing */
-        p.columns = p.placed ? columns : columns - rows + i + 1;
+        const int64_t seen = columns - rows + i + 1; /* by a causal row */
+        p.placed = !causal || (seen <= 0 && !p.paged);
+        p.columns = p.placed ? columns : seen < 0 ? 0 : seen;
         status = run_piece(x, &p);
     }
     return status;
@@ -303,7 +372,11 @@ static int check_all(cutting *x)
         CLI_TRY(check(x, "pieces of %d columns", cut_columns, KEEP_COLUMNS, BY_KEY));
         return check(x, "pieces of %d columns", cut_columns, 3 * KEEP_COLUMNS, BY_KEY);
     case CLI_CUT_DECODE:
-        return check(x, dropout ? "each row from its block on" : "each row alone", cut_decode, 1,
+        return check(x,
+                     dropout                   ? "each row from its block on"
+                     : x->t->request->page > 0 ? "each row alone, keys in pages of %d"
+                                               : "each row alone",
+                     cut_decode, x->t->request->page > 0 ? x->t->request->page : 1,
                      1u << CLI_O | 1u << CLI_LSE);
     }
     return CLI_OK;
@@ -321,6 +394,9 @@ int cli_verify_cut(const cli_cut_trial *t)
         status = take(&x, keys * (size_t)p->v_head_dim, &x.dv_sums);
     if (status == CLI_OK)
         status = check_all(&x);
+    free(x.k);
+    free(x.v);
+    free(x.table);
     give(&x, x.lse);
     give(&x, x.dk_sums);
     give(&x, x.dv_sums);

@@ -205,6 +205,10 @@ typedef struct ordo_plan_info {
                              * both passes: for n > 1 segments about 2/n of
                              * keep_bits_bytes */
     ordo_form backward_form;
+
+    /* "FAMILY.r3/keys128/last-first", and the generator with dropout: two plans of one problem, as
+     * a trainer and a sampler have them, write equal o and lse if it is equal. */
+    char forward_key[64];
 } ordo_plan_info;
 #define ORDO_PLAN_INFO_INIT ORDO_SIZED(ordo_plan_info)
 

@@ -77,7 +77,7 @@ enum {
     ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias tensor */
     ORDO_EXTRA_SINKS = 1u << 1,      /* learned attention sinks: they are ordo_call.sink instead */
     ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a mask tensor of arbitrary elements */
-    ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table */
+    ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table: they are paging instead */
     ORDO_EXTRA_FP8 = 1u << 4,        /* 8-bit floating-point inputs */
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
 };
@@ -88,6 +88,15 @@ typedef struct ordo_block_limits {
     int64_t entries; /* most entries of all masks of a call together; 0: no block mask */
     bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */
 } ordo_block_limits;
+
+/* Keys and values in pages, as engines keep them: k and v are (page, row, head, dim), and each call
+ * gives a table of pages per sequence (call.page_table). Forward passes only, layouts packed and
+ * padded, without dropout, block mask or shard. */
+typedef struct ordo_paging {
+    int64_t page_rows;     /* keys per page, 1 .. 65536; 0: no pages */
+    int64_t pages;         /* the first axis of k and v */
+    int64_t table_columns; /* of call.page_table; page_rows * table_columns is at least kv_len */
+} ordo_paging;
 
 /* A zeroed field means its default. `size` lets programs and libraries of different versions work
  * together; ORDO_PROBLEM_INIT sets it. */
@@ -116,6 +125,9 @@ typedef struct ordo_problem {
 
     /* block masks */
     ordo_block_limits blocks; /* with entries: call.block_mask narrows the mask */
+
+    /* pages: kv_len is the longest whole sequence, and total_kv is 0 or pages * page_rows */
+    ordo_paging paging;
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)

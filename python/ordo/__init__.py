@@ -35,7 +35,7 @@ from ._machine import (
     devices,
 )
 from ._plan import Plan, PlanInfo, Tile
-from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Problem, Shard
+from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Paging, Problem, Shard
 from ._recorder import Recorder
 from ._save_call import save_call
 from ._sum import tree_sum
@@ -56,6 +56,7 @@ __all__ = [
     "Machine",
     "MachineKey",
     "NO_KEYS",
+    "Paging",
     "Plan",
     "PlanInfo",
     "Problem",

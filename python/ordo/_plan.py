@@ -74,6 +74,7 @@ class PlanInfo:
     segments: int  # of rows; 0: none
     segment_bytes: int  # of the keep bits of segments that are in memory at one time
     backward_form: Form  # how the backward pass is divided into products
+    forward_key: str  # of two plans of one problem: same key, same o and lse
 
     @property
     def split(self) -> int:

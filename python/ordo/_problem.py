@@ -72,6 +72,15 @@ class BlockLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Paging:
+    """Sizes of the pages that keys are in; page_rows 0: none."""
+
+    page_rows: int = 0  # keys per page
+    pages: int = 0
+    table_columns: int = 0  # pages per sequence, at most
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Shape, types, mask, scale and dropout of one attention; hashable.
 
@@ -100,6 +109,7 @@ class Problem:
     shard: Shard = field(default_factory=Shard)
     extras: Extra = Extra(0)
     blocks: BlockLimits = field(default_factory=BlockLimits)
+    paging: Paging = field(default_factory=Paging)
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropout, Dropout):
@@ -147,5 +157,6 @@ def from_c(struct: s.ordo_problem) -> Problem:
         shard=read(Shard, struct.shard),
         extras=Extra(integer("extras", struct.extras)),
         blocks=read(BlockLimits, struct.blocks),
+        paging=read(Paging, struct.paging),
     )
     return problem

@@ -80,6 +80,10 @@ class ordo_block_limits(Struct):
     _fields_ = [("entries", c_int64), ("per_sequence", c_bool), ("per_head", c_bool)]
 
 
+class ordo_paging(Struct):
+    _fields_ = [("page_rows", c_int64), ("pages", c_int64), ("table_columns", c_int64)]
+
+
 class ordo_problem(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -103,6 +107,7 @@ class ordo_problem(Struct):
         ("shard", ordo_shard),
         ("extras", c_uint32),
         ("blocks", ordo_block_limits),
+        ("paging", ordo_paging),
     ]
     _words_ = {"dtype": "dtype", "layout": "layout", "mask": "mask"}
 
@@ -181,6 +186,7 @@ class ordo_plan_info(Struct):
         ("segments", c_int64),
         ("segment_bytes", c_uint64),
         ("backward_form", c_int),
+        ("forward_key", c_char * 64),
     ]
     _words_ = {
         "backend": "backend",
@@ -255,6 +261,9 @@ class ordo_call(Struct):
         ("dsink", c_void_p),
         ("dsink_parts", c_void_p),
         ("block_mask", POINTER(ordo_block_mask)),
+        ("page_table", c_void_p),
+        ("page_table_stride", c_int64),
+        ("kv_starts", c_void_p),
     ]
 
 
@@ -283,6 +292,7 @@ class ordo_backend_limits(Struct):
         ("head_dim_multiple", c_int64),
         ("tensor_align", c_int64),
         ("made_bits_head_dim_max", c_int64),
+        ("paged", c_bool),
     ]
 
 

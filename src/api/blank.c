@@ -144,7 +144,7 @@ ordo_status ordo_blank_behind(const ordo_problem *p, ordo_pass pass, const ordo_
     const place host = { NULL, NULL };
     if (p->layout != ORDO_PACKED)
         return ORDO_OK;
-    return blank(&host, p, pass, c, c->cu_q[p->batch], c->cu_kv[p->batch]);
+    return blank(&host, p, pass, c, c->cu_q[p->batch], c->cu_kv ? c->cu_kv[p->batch] : 0);
 }
 
 ordo_status ordo_blank_all(const ordo_problem *p, ordo_pass pass, bool host, const ordo_call *c)

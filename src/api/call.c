@@ -7,12 +7,13 @@
 #include "base/blocks.h"
 #include "base/checked.h"
 #include "base/keep.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/versioned.h"
 
 #include <inttypes.h>
 
-enum { BUFFERS = 30, WORKSPACE_ALIGN = 256 };
+enum { BUFFERS = 32, WORKSPACE_ALIGN = 256 };
 
 /* Everything with an address that a pass touches, to compare pair by pair. */
 typedef struct buffers {
@@ -207,15 +208,16 @@ static ordo_status check_tensors(buffers *list, const ordo_problem *p, ordo_pass
                                  ordo_call *c)
 {
     const shape q = { p->q_len, p->total_q, p->heads, p->head_dim };
-    const shape k = { p->kv_len, p->total_kv, p->kv_heads, p->head_dim };
-    const shape v = { p->kv_len, p->total_kv, p->kv_heads, p->v_head_dim };
+    const ordo_problem keys = ordo_stored_keys(p);
+    const shape k = { keys.kv_len, p->total_kv, p->kv_heads, p->head_dim };
+    const shape v = { keys.kv_len, p->total_kv, p->kv_heads, p->v_head_dim };
     const shape o = { p->q_len, p->total_q, p->heads, p->v_head_dim };
     const bool backward = pass == ORDO_BACKWARD;
     const int64_t rows = all_rows(p);
 
     ORDO_TRY(check_tensor(list, p, "q", &c->q, q, false));
-    ORDO_TRY(check_tensor(list, p, "k", &c->k, k, false));
-    ORDO_TRY(check_tensor(list, p, "v", &c->v, v, false));
+    ORDO_TRY(check_tensor(list, &keys, "k", &c->k, k, false));
+    ORDO_TRY(check_tensor(list, &keys, "v", &c->v, v, false));
     ORDO_TRY(check_tensor(list, p, "o", &c->o, o, !backward));
     ORDO_TRY(check_flat(list, "lse", c->lse, rows * p->heads, !backward));
     if (!backward)
@@ -288,33 +290,93 @@ static ordo_status check_valid(const char *name, const int32_t *lengths, int64_t
 
 static ordo_status check_lengths(const ordo_problem *p, bool host, const ordo_call *c)
 {
+    const bool packed = p->layout == ORDO_PACKED, padded = p->layout == ORDO_PADDED;
+    const bool paged = ordo_paged(p);
     const struct {
         const char *name;
         const int32_t *lengths;
-        ordo_layout layout;
+        bool wanted;
     } arrays[] = {
-        { "cu_q", c->cu_q, ORDO_PACKED },
-        { "cu_kv", c->cu_kv, ORDO_PACKED },
-        { "q_lens", c->q_lens, ORDO_PADDED },
-        { "kv_lens", c->kv_lens, ORDO_PADDED },
+        { "cu_q", c->cu_q, packed },
+        { "cu_kv", c->cu_kv, packed && !paged },
+        { "q_lens", c->q_lens, padded },
+        { "kv_lens", c->kv_lens, padded || paged },
     };
     for (int i = 0; i < 4; i++) {
-        const bool present = arrays[i].lengths != NULL, wanted = p->layout == arrays[i].layout;
-        const bool none = wanted && p->layout == ORDO_PADDED && p->batch == 0; /* to be given */
+        const bool present = arrays[i].lengths != NULL, wanted = arrays[i].wanted;
+        const bool none = wanted && !packed && p->batch == 0; /* to be given */
         if (present != wanted && !none)
-            return ordo_fail(ORDO_ERR_ARGUMENT, "%s %s: expected %s in %s layout", arrays[i].name,
+            return ordo_fail(ORDO_ERR_ARGUMENT, "%s %s: expected %s in %s layout%s", arrays[i].name,
                              present ? "given" : "NULL", present ? "NULL" : "an array",
-                             ordo_layout_name(p->layout));
+                             ordo_layout_name(p->layout), paged ? " with pages" : "");
     }
-    if (host && p->layout == ORDO_PACKED) {
+    if (host && packed)
         ORDO_TRY(ordo_check_ends("cu_q", c->cu_q, p->batch, p->total_q, p->q_len));
+    if (host && packed && !paged)
         ORDO_TRY(ordo_check_ends("cu_kv", c->cu_kv, p->batch, p->total_kv, p->kv_len));
-    }
-    if (host && p->layout == ORDO_PADDED) {
+    if (host && padded)
         ORDO_TRY(check_valid("q_lens", c->q_lens, p->batch, p->q_len));
-        ORDO_TRY(check_valid("kv_lens", c->kv_lens, p->batch, p->kv_len));
+    return host && (padded || paged) ? check_valid("kv_lens", c->kv_lens, p->batch, p->kv_len)
+                                     : ORDO_OK;
+}
+
+/* Columns that are not stored: at most those of the whole sequence, in a pass that can hide them.
+ */
+static ordo_status check_starts(const ordo_problem *p, ordo_pass pass, bool host,
+                                const ordo_call *c)
+{
+    if (!c->kv_starts)
+        return ORDO_OK;
+    const char *const why = !host                                        ? "on backend cuda"
+                            : pass == ORDO_BACKWARD                      ? "in a backward pass"
+                            : p->dropout.p > 0                           ? "with dropout"
+                            : p->blocks.entries > 0                      ? "with a block mask"
+                            : p->layout != ORDO_PACKED && !ordo_paged(p) ? "without pages"
+                                                                         : NULL;
+    if (why)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "kv_starts given: expected NULL %s%s", why,
+                         p->layout == ORDO_PACKED ? "" : " in this layout");
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t columns = ordo_kv_columns(p, c, b);
+        if (c->kv_starts[b] < 0 || c->kv_starts[b] > columns || columns > p->kv_len)
+            return ordo_fail(
+                ORDO_ERR_SHAPE,
+                "kv_starts[%" PRId64 "] %" PRId32 ": expected 0..%" PRId64
+                ", so that sequence %" PRId64 " has at most kv_len %" PRId64 " columns",
+                b, c->kv_starts[b],
+                ordo_paged(p) ? columns : p->kv_len - (columns - c->kv_starts[b]), b, p->kv_len);
     }
     return ORDO_OK;
+}
+
+/* The page of each stored column. */
+static ordo_status check_pages(buffers *list, const ordo_problem *p, bool host, const ordo_call *c)
+{
+    if (!ordo_paged(p) && c->page_table)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "page_table given: expected NULL without paging");
+    if (!ordo_paged(p))
+        return ORDO_OK;
+    if (!c->page_table)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "page_table NULL: expected %" PRId64 " x %" PRId64 " pages", p->batch,
+                         p->paging.table_columns);
+    if (c->page_table_stride != 0 && c->page_table_stride < p->paging.table_columns)
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "page_table_stride %" PRId64 ": expected 0 or at least %" PRId64
+                         " (paging.table_columns)",
+                         c->page_table_stride, p->paging.table_columns);
+    for (int64_t b = 0; host && b < p->batch; b++)
+        for (int64_t column = ordo_kv_start(c, b); column < c->kv_lens[b];
+             column += p->paging.page_rows - column % p->paging.page_rows) {
+            const int64_t entry = ordo_page_of(p, c, b, column).entry;
+            if (c->page_table[entry] < 0 || c->page_table[entry] >= p->paging.pages)
+                return ordo_fail(
+                    ORDO_ERR_SHAPE,
+                    "page_table[%" PRId64 "][%" PRId64 "] %" PRId32 ": expected 0..%" PRId64, b,
+                    column / p->paging.page_rows, c->page_table[entry], p->paging.pages - 1);
+        }
+    return add_array(list, "page_table", c->page_table, 4, p->paging.table_columns, p->batch,
+                     c->page_table_stride ? c->page_table_stride : p->paging.table_columns, false);
 }
 
 static ordo_status check_slopes(const ordo_problem *p, const ordo_call *c)
@@ -343,6 +405,7 @@ static ordo_status check_arrays(buffers *list, const ordo_problem *p, const ordo
         { "cu_kv", c->cu_kv, 4, p->batch + 1 },
         { "q_lens", c->q_lens, 4, p->batch },
         { "kv_lens", c->kv_lens, 4, p->batch },
+        { "kv_starts", c->kv_starts, 4, p->batch },
         { "sequence_ids", c->sequence_ids, 8, p->batch },
         { "seed_ptr", c->seed_ptr, 8, 1 },
         { "offset_ptr", c->offset_ptr, 8, 1 },
@@ -445,6 +508,10 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     buffers list = { .count = 0 };
     if (!in)
         return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_call");
+    if (pass == ORDO_BACKWARD && ordo_paged(p))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "paging.page_rows %" PRId64 ": expected 0 (no pages) in a backward pass",
+                         p->paging.page_rows);
     static const ordo_struct kind = ORDO_STRUCT(ordo_call, "call", ORDO_CALL_INIT, call_tensors);
     ORDO_TRY(ordo_versioned_copy(out, in, &kind));
     ORDO_TRY(check_tensors(&list, p, pass, host, out));
@@ -453,6 +520,8 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     ORDO_TRY(check_sink(&list, p, pass, out));
     ORDO_TRY(check_arrays(&list, p, out));
     ORDO_TRY(check_lengths(p, host, out));
+    ORDO_TRY(check_starts(p, pass, host, out));
+    ORDO_TRY(check_pages(&list, p, host, out));
     ORDO_TRY(check_dropout(&list, p, host, out));
     ORDO_TRY(check_blocks(&list, p, host, out, mask));
     ORDO_TRY(check_overlap(&list));

@@ -13,7 +13,8 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
     ordo_backend_limits found = { .dtypes = every_dtype,
                                   .head_dim_multiple = 1,
                                   .unequal_head_dims = true,
-                                  .makes_fa2_bits = true };
+                                  .makes_fa2_bits = true,
+                                  .paged = true };
     if (!limits)
         return ordo_fail(ORDO_ERR_ARGUMENT, "limits NULL: expected a struct");
     const ordo_family *family = ordo_family_first(backend);
@@ -27,6 +28,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
             .unequal_head_dims = true,
             .tensor_align = backend == ORDO_BACKEND_CUDA ? ORDO_CUDA_COPY_BYTES : 0,
             .makes_fa2_bits = backend == ORDO_BACKEND_EMULATOR,
+            .paged = backend == ORDO_BACKEND_EMULATOR,
         };
     found.head_dim_max = family->head_dim_max;
     found.made_bits_head_dim_max =

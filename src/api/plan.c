@@ -212,11 +212,11 @@ static uint64_t segment_bytes(const ordo_plan *plan)
     return bytes * (uint64_t)ordo_segment_buffers(plan->segments);
 }
 
-static const ordo_nested info_nested[] = { ORDO_NESTED(ordo_plan_info, forward_tile),
-                                           ORDO_NESTED(ordo_plan_info, backward_tile),
-                                           ORDO_NESTED(ordo_plan_info, numeric_key),
-                                           ORDO_NESTED(ordo_plan_info, note),
-                                           { 0 } };
+static const ordo_nested info_nested[] = {
+    ORDO_NESTED(ordo_plan_info, forward_tile), ORDO_NESTED(ordo_plan_info, backward_tile),
+    ORDO_NESTED(ordo_plan_info, numeric_key),  ORDO_NESTED(ordo_plan_info, note),
+    ORDO_NESTED(ordo_plan_info, forward_key),  { 0 }
+};
 
 ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 {
@@ -263,6 +263,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
     if (p->dropout.bits > 0)
         found.dropout_p_used = 1 - (double)plan->threshold / (double)(1 << p->dropout.bits);
     ordo_plan_key(plan, found.numeric_key, sizeof found.numeric_key);
+    ordo_plan_forward_key(plan, found.forward_key, sizeof found.forward_key);
     memcpy(found.note, plan->note, sizeof found.note);
     return ordo_versioned_answer(info, &found, &kind);
 }

@@ -96,6 +96,9 @@ static const field fields[] = {
     { "blocks", I64, AT(problem.blocks.entries), NULL, true },
     { "blocks_per_sequence", TRUTH, AT(problem.blocks.per_sequence), NULL, true },
     { "blocks_per_head", TRUTH, AT(problem.blocks.per_head), NULL, true },
+    { "page_rows", I64, AT(problem.paging.page_rows), NULL, true },
+    { "pages", I64, AT(problem.paging.pages), NULL, true },
+    { "table_columns", I64, AT(problem.paging.table_columns), NULL, true },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 

@@ -5,6 +5,7 @@
 #include "base/environment.h"
 #include "base/keep.h"
 #include "base/mask.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/versioned.h"
 #include "plan/family.h"
@@ -37,7 +38,8 @@ static ordo_status check_extras(const ordo_problem *p)
         { ORDO_EXTRA_SINKS, "attention sinks of a problem (they are call.sink)",
           "ORDO_EXTRA_SINKS" },
         { ORDO_EXTRA_BLOCK_MASK, "mask tensor", "ORDO_EXTRA_BLOCK_MASK" },
-        { ORDO_EXTRA_PAGED_KV, "paged keys and values", "ORDO_EXTRA_PAGED_KV" },
+        { ORDO_EXTRA_PAGED_KV, "paged keys and values of a problem (they are paging)",
+          "ORDO_EXTRA_PAGED_KV" },
         { ORDO_EXTRA_FP8, "8-bit input", "ORDO_EXTRA_FP8" },
         { ORDO_EXTRA_PROBABILITIES, "probabilities as output", "ORDO_EXTRA_PROBABILITIES" },
     };
@@ -300,11 +302,60 @@ static ordo_status check_blocks(const ordo_problem *p)
     return ORDO_OK;
 }
 
-static const ordo_nested nested[] = { ORDO_NESTED(ordo_problem, window),
-                                      ORDO_NESTED(ordo_problem, dropout),
-                                      ORDO_NESTED(ordo_problem, shard),
-                                      ORDO_NESTED(ordo_problem, blocks),
-                                      { 0 } };
+/* The sizes of pages. total_kv becomes the number of rows of all of them. */
+static ordo_status check_paging(ordo_problem *p)
+{
+    const ordo_paging *pages = &p->paging;
+    if (pages->page_rows == 0 && (pages->pages != 0 || pages->table_columns != 0))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "paging.page_rows 0: expected 1..65536, or paging.pages and "
+                         "table_columns 0 (no pages)");
+    if (pages->page_rows == 0)
+        return ORDO_OK;
+    ORDO_TRY(ordo_check_range("paging.page_rows", pages->page_rows, 1, 65536));
+    ORDO_TRY(ordo_check_range("paging.pages", pages->pages, 1, INT32_MAX));
+    ORDO_TRY(ordo_check_range("paging.table_columns", pages->table_columns, 1, INT32_MAX));
+    if (p->layout == ORDO_DENSE)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "layout dense: expected packed or padded with paging, whose sequences "
+                         "have lengths of their own");
+    const int64_t rows = pages->page_rows * pages->pages;
+    if (p->layout == ORDO_PACKED && (p->total_kv == 0 || p->total_kv == ORDO_NO_KEYS))
+        p->total_kv = rows;
+    if (p->layout == ORDO_PACKED && p->total_kv != rows)
+        return ordo_fail(ORDO_ERR_SHAPE,
+                         "total_kv %" PRId64 ": expected 0 or %" PRId64
+                         ", the rows of all pages, with paging",
+                         p->total_kv, rows);
+    return ORDO_OK;
+}
+
+/* What passes over pages do not compute, and whether a table holds the longest sequence. */
+static ordo_status check_paged(const ordo_problem *p)
+{
+    const ordo_paging *pages = &p->paging;
+    if (pages->page_rows == 0)
+        return ORDO_OK;
+    if (p->kv_len > pages->page_rows * pages->table_columns)
+        return ordo_fail(
+            ORDO_ERR_SHAPE,
+            "paging.table_columns %" PRId64 ": expected at least %" PRId64 " for kv_len %" PRId64,
+            pages->table_columns, (p->kv_len + pages->page_rows - 1) / pages->page_rows, p->kv_len);
+    if (p->dropout.p > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "dropout.p %g: expected 0 with paging",
+                         p->dropout.p);
+    if (p->blocks.entries > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "blocks.entries %" PRId64 ": expected 0 (no block mask) with paging",
+                         p->blocks.entries);
+    return ORDO_OK;
+}
+
+static const ordo_nested nested[] = {
+    ORDO_NESTED(ordo_problem, window), ORDO_NESTED(ordo_problem, dropout),
+    ORDO_NESTED(ordo_problem, shard),  ORDO_NESTED(ordo_problem, blocks),
+    ORDO_NESTED(ordo_problem, paging), { 0 }
+};
 
 const ordo_struct ordo_problem_struct =
     ORDO_STRUCT(ordo_problem, "problem", ORDO_PROBLEM_INIT, nested);
@@ -317,17 +368,20 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
     ORDO_TRY(ordo_versioned_copy(&p, in, &ordo_problem_struct));
     ORDO_TRY(check_extras(&p));
     ORDO_TRY(check_kinds(&p));
+    ORDO_TRY(check_paging(&p));
     ORDO_TRY(check_sizes(&p));
     ORDO_TRY(check_layout(&p));
     ORDO_TRY(check_extent(&p, "q", p.q_len, p.total_q, p.heads, p.head_dim));
-    ORDO_TRY(check_extent(&p, "k", p.kv_len, p.total_kv, p.kv_heads, p.head_dim));
-    ORDO_TRY(check_extent(&p, "v", p.kv_len, p.total_kv, p.kv_heads, p.v_head_dim));
+    const ordo_problem keys = ordo_stored_keys(&p);
+    ORDO_TRY(check_extent(&keys, "k", keys.kv_len, p.total_kv, p.kv_heads, p.head_dim));
+    ORDO_TRY(check_extent(&keys, "v", keys.kv_len, p.total_kv, p.kv_heads, p.v_head_dim));
     ORDO_TRY(check_extent(&p, "o", p.q_len, p.total_q, p.heads, p.v_head_dim));
     ORDO_TRY(check_numbers(&p));
     ORDO_TRY(check_window(&p));
     ORDO_TRY(check_dropout(&p));
     ORDO_TRY(check_shard(&p));
     ORDO_TRY(check_blocks(&p));
+    ORDO_TRY(check_paged(&p));
     *out = p;
     return ORDO_OK;
 }

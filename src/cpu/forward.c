@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/pages.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "cpu/blocks.h"
@@ -40,9 +41,17 @@ typedef struct forward_job {
 typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
     float *limits; /* of rows, with a block mask */
+    void *stored;  /* a tile of keys or values whose rows are not all in one place */
     uint32_t *keep;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
 } panels;
+
+/* Whether a key tile may lie in several places, or have columns that are not stored. Its items then
+ * convert their own keys. */
+static bool scattered(const ordo_cpu_pass *pass)
+{
+    return ordo_paged(pass->problem) || pass->call->kv_starts;
+}
 
 /* Lay the panels out in `memory`; returns the bytes they take. */
 static size_t lay_out(const forward_job *job, void *memory, panels *w)
@@ -63,6 +72,8 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     w->l = ordo_arena_take(&arena, tiles * rows);
     w->alpha = ordo_arena_take(&arena, rows);
     w->limits = ordo_arena_take(&arena, p->lists ? 2 * rows : 0);
+    const int most = p->dim > p->v_dim ? p->dim : p->v_dim;
+    w->stored = ordo_arena_take(&arena, scattered(p) ? bk * (size_t)most : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
     return arena.used;
 }
@@ -127,19 +138,39 @@ static int key_columns(const ordo_band *band, int32_t j)
     return ordo_min32(band->bk, band->kv_len - j * band->bk);
 }
 
+/* The columns of a tile from `col` on, copied to `stored` if they are scattered; those that are not
+ * stored are 0. */
+static ordo_rows key_rows(const ordo_cpu_pass *p, const panels *w, const ordo_tensor *tensor,
+                          int dim, int64_t b, int64_t col, int cols, int64_t kv_head)
+{
+    if (!scattered(p))
+        return ordo_cpu_rows(p, tensor, ORDO_KEYS, dim, b, col, kv_head);
+    const size_t bytes = (size_t)dim * (p->problem->dtype == ORDO_F32 ? 4 : 2);
+    for (int c = 0; c < cols; c++) {
+        char *to = (char *)w->stored + (size_t)c * bytes;
+        if (col + c < p->sequences[b].kv_start)
+            memset(to, 0, bytes);
+        else
+            memcpy(to, ordo_cpu_rows(p, tensor, ORDO_KEYS, dim, b, col + c, kv_head).data, bytes);
+    }
+    return (ordo_rows) { w->stored, dim };
+}
+
 /* Key tile j of a key head to panels. */
-static void load_keys(const forward_job *job, int ld_k, int64_t b, int64_t kv_head,
+static void load_keys(const forward_job *job, const panels *w, int64_t b, int64_t kv_head,
                       const ordo_band *band, int32_t j, key_panels *to)
 {
     const ordo_cpu_pass *p = &job->pass;
     const ordo_dtype dtype = p->problem->dtype;
     const int64_t col = (int64_t)j * band->bk;
     const int cols = key_columns(band, j);
-    const ordo_rows k = ordo_cpu_rows(p, &p->call->k, ORDO_KEYS, p->dim, b, col, kv_head);
-    const ordo_rows v = ordo_cpu_rows(p, &p->call->v, ORDO_KEYS, p->v_dim, b, col, kv_head);
-    ordo_cpu_fetch(p, v, 0, cols, p->v_dim); /* on its way while keys are transposed */
-    if (!p->kernels->load_transposed(to->kt, ld_k, k.data, dtype, k.stride, cols, p->dim))
-        ordo_cpu_quiet(to->kt, p->dim, ld_k, cols);
+    const ordo_rows k = key_rows(p, w, &p->call->k, p->dim, b, col, cols, kv_head);
+    if (!scattered(p)) /* on its way while keys are transposed */
+        ordo_cpu_fetch(p, key_rows(p, w, &p->call->v, p->v_dim, b, col, cols, kv_head), 0, cols,
+                       p->v_dim);
+    if (!p->kernels->load_transposed(to->kt, w->ld_k, k.data, dtype, k.stride, cols, p->dim))
+        ordo_cpu_quiet(to->kt, p->dim, w->ld_k, cols);
+    const ordo_rows v = key_rows(p, w, &p->call->v, p->v_dim, b, col, cols, kv_head);
     to->finite = p->kernels->load(to->v, p->v_ld, v.data, dtype, v.stride, cols, p->v_dim);
 }
 
@@ -163,7 +194,7 @@ static void share_keys(const forward_job *job, const panels *w, int64_t b, int64
     const int64_t place = key_place(job, b, kv_head, j);
     key_panels to = panels_at(job, w->ld_k, place);
     if (ordo_span_count(ordo_band_queries(&band, j)) > 0)
-        load_keys(job, w->ld_k, b, kv_head, &band, j, &to);
+        load_keys(job, w, b, kv_head, &band, j, &to);
     ordo_panel_fill(&job->ready[place], to.finite);
 }
 
@@ -177,7 +208,7 @@ static key_panels keys_of(const forward_job *job, const panels *w, const item *i
         keys = panels_at(job, w->ld_k, place);
         keys.finite = ordo_panel_finite(&job->ready[place]);
     } else {
-        load_keys(job, w->ld_k, it->b, kv_head, &it->band, j, &keys);
+        load_keys(job, w, it->b, kv_head, &it->band, j, &keys);
     }
     return keys;
 }
@@ -201,6 +232,13 @@ static wanted part_of_keys(const forward_job *job, const panels *w, int64_t plac
                       { (const char *)keys.v + v * x / n, v * (x + 1) / n - v * x / n } };
 }
 
+/* Columns of key tile j that are not stored. */
+static int unstored(const ordo_cpu_pass *p, const item *it, int32_t j)
+{
+    const int64_t columns = p->sequences[it->b].kv_start - (int64_t)j * it->band.bk;
+    return columns < 0 ? 0 : columns > it->band.bk ? it->band.bk : (int)columns;
+}
+
 /* One key tile against one query tile. */
 static void step(const forward_job *job, const panels *w, const item *it, int32_t i, int32_t j,
                  const key_panels *keys, const wanted *soon)
@@ -211,6 +249,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
     ordo_cpu_patch_intervals(p, it->b, it->head, &patch, w->limits);
+    ordo_cpu_patch_narrow(&patch, unstored(p, it, j), it->band.bk);
     const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
@@ -271,7 +310,8 @@ static ordo_span keys_within(const forward_job *job, const item *it, int32_t i)
 static bool meets(const forward_job *job, const item *it, int32_t i, int32_t j)
 {
     const ordo_span own = keys_within(job, it, i);
-    return own.first <= j && j <= own.last && ordo_cpu_sees(&job->pass, it->b, it->head, i, j);
+    return own.first <= j && j <= own.last && unstored(&job->pass, it, j) < it->band.bk &&
+           ordo_cpu_sees(&job->pass, it->b, it->head, i, j);
 }
 
 static bool some_meets(const forward_job *job, const item *it, int32_t j)
@@ -413,13 +453,14 @@ static void share_workspace(forward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;
     ordo_arena arena = { p->workspace, 0 };
-    ordo_forward_parts parts;
+    ordo_forward_parts parts = { 0 };
     for (int64_t b = 0; b < p->problem->batch; b++) {
         const ordo_band band = forward_band(p, b);
         p->sequences[b + 1].key_tile = p->sequences[b].key_tile + ordo_band_key_tiles(&band);
     }
     job->key_tiles = p->sequences[p->problem->batch].key_tile;
-    (void)ordo_plan_forward_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* fits */
+    if (!scattered(p))
+        (void)ordo_plan_forward_parts(p->plan, (uint64_t)job->key_tiles, &parts); /* fits */
     job->shared = parts.kt > 0;
     job->kt = ordo_arena_take(&arena, parts.kt / 4);
     job->v = ordo_arena_take(&arena, parts.v / 4);

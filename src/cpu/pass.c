@@ -9,6 +9,7 @@
 
 #include "base/constants.h"
 #include "base/half.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "cpu/keep.h"
 
@@ -19,17 +20,17 @@ static void measure(const ordo_cpu_pass *pass, ordo_sequence *s, int64_t b)
     const ordo_problem *p = pass->problem;
     const ordo_call *call = pass->call;
     s->q_len = p->q_len;
-    s->kv_len = p->kv_len;
     s->q_row = s->kv_row = 0;
     if (p->layout == ORDO_PACKED) {
         s->q_row = call->cu_q[b];
-        s->kv_row = call->cu_kv[b];
         s->q_len = call->cu_q[b + 1] - s->q_row;
-        s->kv_len = call->cu_kv[b + 1] - s->kv_row;
     } else if (p->layout == ORDO_PADDED) {
         s->q_len = call->q_lens[b];
-        s->kv_len = call->kv_lens[b];
     }
+    s->kv_start = ordo_kv_start(call, b);
+    s->kv_len = ordo_kv_columns(p, call, b);
+    if (call->cu_kv)
+        s->kv_row = call->cu_kv[b] - s->kv_start;
     s->id = (uint32_t)(call->sequence_ids ? call->sequence_ids[b] : p->shard.batch0 + b);
     s->run = ordo_plan_run(pass->plan, 1, s->q_len, s->kv_len);
 }
@@ -122,10 +123,18 @@ ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, or
                         int64_t dim, int64_t b, int64_t row, int64_t head)
 {
     const ordo_problem *p = pass->problem;
+    const bool paged = side == ORDO_KEYS && ordo_paged(p);
     const int64_t heads = side == ORDO_QUERIES ? p->heads : p->kv_heads;
-    const int64_t length = side == ORDO_QUERIES ? p->q_len : p->kv_len;
+    const int64_t length = side == ORDO_QUERIES ? p->q_len
+                           : paged              ? p->paging.page_rows
+                                                : p->kv_len;
     const int64_t *step = tensor->stride;
-    const bool packed = p->layout == ORDO_PACKED; /* whose tensors have no first stride */
+    const bool packed = p->layout == ORDO_PACKED && !paged; /* has no first stride */
+    if (paged) {
+        const ordo_page_place at = ordo_page_of(p, pass->call, b, row);
+        b = pass->call->page_table[at.entry];
+        row = at.row;
+    }
     const bool contiguous = (packed || !step[0]) && !step[1] && !step[2] && !step[3];
     const int64_t by_head = contiguous ? dim : step[2];
     const int64_t by_row = contiguous ? heads * dim : step[1];

@@ -29,6 +29,7 @@ static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 byt
 typedef struct ordo_sequence {
     int64_t q_len, kv_len; /* valid rows and columns */
     int64_t q_row, kv_row; /* its first row and column in packed memory, else 0 */
+    int64_t kv_start;      /* its first stored column */
     int64_t tile;          /* query tiles of the sequences before it */
     int64_t item;          /* forward items of the sequences before it; set by the forward pass */
     int64_t key_tile;      /* forward key tiles of the sequences before it; likewise */
@@ -70,7 +71,7 @@ typedef struct ordo_rows {
 
 typedef enum ordo_side { ORDO_QUERIES, ORDO_KEYS } ordo_side;
 
-/* The rows of (sequence b, head) from `row` on. */
+/* The rows of (sequence b, head) from `row` on; of keys in pages, up to the end of a page. */
 ordo_rows ordo_cpu_rows(const ordo_cpu_pass *pass, const ordo_tensor *tensor, ordo_side side,
                         int64_t dim, int64_t b, int64_t row, int64_t head);
 

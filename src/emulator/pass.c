@@ -9,6 +9,7 @@
 #include "base/constants.h"
 #include "base/gap.h"
 #include "base/half.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/target.h"
 #include "plan/family.h"
@@ -35,16 +36,17 @@ static void measure(const ordo_emulator_pass *pass, ordo_emulator_sequence *s, i
     const ordo_problem *p = pass->problem;
     const ordo_call *call = pass->call;
     const bool packed = p->layout == ORDO_PACKED;
-    int64_t q_len = p->q_len, kv_len = p->kv_len;
+    const int64_t kv_len = ordo_kv_columns(p, call, b);
+    int64_t q_len = p->q_len;
     if (packed) {
         s->q_row = call->cu_q[b];
-        s->kv_row = call->cu_kv[b];
         q_len = call->cu_q[b + 1] - s->q_row;
-        kv_len = call->cu_kv[b + 1] - s->kv_row;
     } else if (p->layout == ORDO_PADDED) {
         q_len = call->q_lens[b];
-        kv_len = call->kv_lens[b];
     }
+    s->kv_start = (int32_t)ordo_kv_start(call, b);
+    if (call->cu_kv)
+        s->kv_row = call->cu_kv[b] - s->kv_start;
     const ordo_band band = ordo_plan_band(pass->plan, q_len, kv_len);
     s->q_len = band.q_len;
     s->kv_len = band.kv_len;
@@ -216,6 +218,32 @@ ordo_emulator_rows ordo_emulator_rows_of(const ordo_emulator_pass *pass, const o
     return (ordo_emulator_rows) { (uint16_t *)tensor->data + at, row };
 }
 
+static const uint16_t *paged_row(const ordo_emulator_pass *pass, const ordo_tensor *tensor,
+                                 int64_t dim, int64_t b, int64_t head, int32_t column)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_page_place at = ordo_page_of(p, pass->call, b, column);
+    const bool tight = tensor->stride[3] == 0;
+    const int64_t row = tight ? p->kv_heads * dim : tensor->stride[1];
+    const int64_t page = tight ? p->paging.page_rows * row : tensor->stride[0];
+    return (const uint16_t *)tensor->data + pass->call->page_table[at.entry] * page + at.row * row +
+           head * (tight ? dim : tensor->stride[2]);
+}
+
+const uint16_t *ordo_emulator_row(const ordo_emulator_pass *pass, const ordo_tensor *tensor,
+                                  ordo_emulator_side side, int64_t dim, int64_t b, int64_t head,
+                                  int32_t row)
+{
+    const ordo_emulator_sequence *s = &pass->sequences[b];
+    const bool keys = side == ORDO_EMULATOR_KEYS;
+    if (row >= (keys ? s->kv_len : s->q_len) || (keys && row < s->kv_start))
+        return NULL;
+    if (keys && ordo_paged(pass->problem))
+        return paged_row(pass, tensor, dim, b, head, row);
+    const ordo_emulator_rows rows = ordo_emulator_rows_of(pass, tensor, side, dim, b, head);
+    return rows.data + row * rows.stride;
+}
+
 int64_t ordo_emulator_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head)
 {
     const ordo_problem *p = pass->problem;
@@ -323,7 +351,7 @@ ordo_span ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t 
                              int32_t key0, int32_t keys)
 {
     const ordo_emulator_sequence *s = &pass->sequences[b];
-    ordo_span seen = { ordo_max32(key0, row + s->low),
+    ordo_span seen = { ordo_max32(ordo_max32(key0, s->kv_start), row + s->low),
                        ordo_min32(ordo_min32(key0 + keys, s->kv_len) - 1, row + s->high) };
     if (row >= s->q_len)
         seen.last = seen.first - 1;

@@ -19,6 +19,7 @@
 typedef struct ordo_emulator_sequence {
     int32_t q_len, kv_len;
     int64_t q_row, kv_row; /* its first ones in packed tensors, else 0 */
+    int32_t kv_start;      /* its first stored column */
     int32_t low, high;     /* of its band */
     int32_t diagonal;      /* row i's own column is i + diagonal */
     uint32_t id;           /* for dropout */
@@ -82,6 +83,11 @@ typedef struct ordo_emulator_rows {
 ordo_emulator_rows ordo_emulator_rows_of(const ordo_emulator_pass *pass, const ordo_tensor *tensor,
                                          ordo_emulator_side side, int64_t dim, int64_t b,
                                          int64_t head);
+
+/* One row of a head; NULL behind the end of its sequence, or if it is not stored. */
+const uint16_t *ordo_emulator_row(const ordo_emulator_pass *pass, const ordo_tensor *tensor,
+                                  ordo_emulator_side side, int64_t dim, int64_t b, int64_t head,
+                                  int32_t row);
 
 /* Index of (b, head, row 0) in lse and dlse. */
 int64_t ordo_emulator_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head);

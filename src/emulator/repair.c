@@ -64,23 +64,16 @@ static void write(const place *at, uint16_t *to, const double *sum, int columns)
         to[c] = at->pass->f16 ? ordo_f16_from_f64(sum[c]) : ordo_bf16_from_f64(sum[c]);
 }
 
-static const uint16_t *row_of(const place *at, const ordo_tensor *tensor, ordo_emulator_side side,
-                              int dim, int64_t head, int32_t row)
-{
-    const ordo_emulator_rows rows = ordo_emulator_rows_of(at->pass, tensor, side, dim, at->b, head);
-    return rows.data + row * rows.stride;
-}
-
 static const uint16_t *query(const place *at, const ordo_tensor *tensor, int dim, int64_t head,
                              int32_t row)
 {
-    return row_of(at, tensor, ORDO_EMULATOR_QUERIES, dim, head, row);
+    return ordo_emulator_row(at->pass, tensor, ORDO_EMULATOR_QUERIES, dim, at->b, head, row);
 }
 
 static const uint16_t *key_of(const place *at, const ordo_tensor *tensor, int dim, int64_t kv_head,
                               int32_t key)
 {
-    return row_of(at, tensor, ORDO_EMULATOR_KEYS, dim, kv_head, key);
+    return ordo_emulator_row(at->pass, tensor, ORDO_EMULATOR_KEYS, dim, at->b, kv_head, key);
 }
 
 /* ---- one element ---- */
@@ -137,7 +130,7 @@ bool ordo_emulator_repair_output(const ordo_emulator_pass *pass, int64_t b, int6
     double sum[MOST] = { 0 }, largest = -INFINITY;
     double end = c->sink ? (double)c->sink[head] : -INFINITY; /* lse; of a row without keys */
     bool lost = false;
-    for (int32_t key = keys.first; key <= keys.last && !lost; key++) {
+    for (int32_t key = ordo_max32(keys.first, at.s->kv_start); key <= keys.last && !lost; key++) {
         const double score = score_of(&at, head, row, key, keys.last, q);
         lost = !(score < INFINITY);
         largest = fmax(largest, score);

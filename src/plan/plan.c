@@ -91,17 +91,34 @@ void ordo_order_key(ordo_order order, int64_t group, int64_t workers, int64_t ac
         snprintf(text, capacity, "%s.g%lld/k%lld", name, (long long)group, (long long)accumulators);
 }
 
+/* "philox7x8": how random bits are made; "plain" without dropout. */
+static void random_key(const ordo_dropout *d, char *text, size_t capacity)
+{
+    if (d->keying == ORDO_KEYING_FA2)
+        snprintf(text, capacity, "fa2"); /* which has one layout */
+    else if (d->rounds > 0)
+        snprintf(text, capacity, "philox%dx%d", d->rounds, d->bits);
+    else
+        snprintf(text, capacity, "plain");
+}
+
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity)
 {
-    char order[64], random[32] = "plain";
+    char order[64], random[32];
     ordo_order_key(plan->order, plan->group, plan->workers, plan->accumulators, order,
                    sizeof order);
-    if (plan->problem.dropout.keying == ORDO_KEYING_FA2)
-        snprintf(random, sizeof random, "fa2"); /* which has one layout */
-    else if (plan->problem.dropout.rounds > 0)
-        snprintf(random, sizeof random, "philox%dx%d", plan->problem.dropout.rounds,
-                 plan->problem.dropout.bits);
+    random_key(&plan->problem.dropout, random, sizeof random);
     snprintf(text, capacity, "%s.r%d/f%lldx%lld/b%lldx%lld/%s/%s", plan->family, plan->revision,
              (long long)plan->forward_tile.q, (long long)plan->forward_tile.k,
              (long long)plan->backward_tile.q, (long long)plan->backward_tile.k, order, random);
+}
+
+void ordo_plan_forward_key(const ordo_plan *plan, char *text, size_t capacity)
+{
+    const bool last_first = ordo_plan_of_kernels(plan) && plan->forward_form == ORDO_FORM_FLASH;
+    char random[32];
+    random_key(&plan->problem.dropout, random, sizeof random);
+    snprintf(text, capacity, "%s.r%d/keys%lld/%s%s%s", plan->family, plan->revision,
+             (long long)plan->forward_tile.k, last_first ? "last-first" : "first-last",
+             plan->problem.dropout.p > 0 ? "/" : "", plan->problem.dropout.p > 0 ? random : "");
 }

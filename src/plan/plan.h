@@ -94,4 +94,7 @@ ORDO_FOR_LAB void ordo_order_key(ordo_order order, int64_t group, int64_t worker
 /* "FAMILY.r3/f128x128/b64x128/descending/k1/philox7x8": same key, same bits. */
 void ordo_plan_key(const ordo_plan *plan, char *text, size_t capacity);
 
+/* "FAMILY.r3/keys128/last-first": what of it decides o and lse. */
+void ordo_plan_forward_key(const ordo_plan *plan, char *text, size_t capacity);
+
 #endif

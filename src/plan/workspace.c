@@ -2,6 +2,7 @@
 #include "plan/workspace.h"
 
 #include "base/checked.h"
+#include "base/pages.h"
 #include "plan/family.h"
 
 enum { PART_ALIGN = 256 };
@@ -214,7 +215,7 @@ bool ordo_plan_forward_parts(const ordo_plan *plan, uint64_t tiles, ordo_forward
     *parts = (ordo_forward_parts) { 0 };
     if (plan->backend == ORDO_BACKEND_CUDA)
         return cuda_forward_parts(plan, parts);
-    if (plan->backend != ORDO_BACKEND_CPU || meet * queries <= ORDO_ITEM_TILES)
+    if (plan->backend != ORDO_BACKEND_CPU || meet * queries <= ORDO_ITEM_TILES || ordo_paged(p))
         return true;
     return ordo_mul_fits(&each, (uint64_t)p->kv_heads) &&
            part(&parts->kt, each, (uint64_t)p->head_dim, (uint64_t)ordo_panel_row(bk), 4) &&
@@ -291,6 +292,8 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)
                ordo_add_fits(bytes, segments.dk) && ordo_add_fits(bytes, segments.dv);
     if (plan->backend == ORDO_BACKEND_EMULATOR)
         return true;
+    if (ordo_paged(&plan->problem)) /* without a backward pass */
+        return ordo_plan_forward_bytes(plan, bytes);
     if (!ordo_plan_query_tiles(plan, &tiles) || !ordo_plan_backward_parts(plan, tiles, &w) ||
         !ordo_plan_forward_bytes(plan, &forward))
         return false;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/keep.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "plan/family.h"
 #include "plan/lists.h"
@@ -47,14 +48,20 @@ static ordo_status check_family(const ordo_plan *plan)
 }
 
 /* What the CUDA kernels cannot compute. */
-static ordo_status check_cuda_problem(const ordo_family *family, const ordo_problem *p)
+static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *family)
 {
+    const ordo_problem *p = &plan->problem;
     const int most = family->block_mask_max;
     if (p->blocks.entries > 0 && (p->head_dim > most || p->v_head_dim > most))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ", block mask: backend cuda expects at most %d; backend cpu runs it",
                          p->head_dim, p->v_head_dim, most);
+    if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "paging.page_rows %" PRId64
+                         ": backend cuda expects keys without pages; backend cpu runs it",
+                         p->paging.page_rows);
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -82,7 +89,7 @@ ordo_status ordo_plan_legal_problem(const ordo_plan *plan)
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
                          ": backend %s expects at most %d",
                          p->head_dim, p->v_head_dim, ordo_backend_name(plan->backend), most);
-    return ordo_plan_of_kernels(plan) ? check_cuda_problem(family, p) : ORDO_OK;
+    return ordo_plan_of_kernels(plan) ? check_cuda_problem(plan, family) : ORDO_OK;
 }
 
 /* ---- tiles ---- */

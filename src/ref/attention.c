@@ -4,6 +4,7 @@
 
 #include "base/half.h"
 #include "base/mask.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "ref/head.h"
 
@@ -16,6 +17,7 @@ typedef struct sequence {
     int64_t rows, cols;           /* that take part */
     int64_t row_space, col_space; /* that its memory has: more than take part if padded */
     int64_t first_row, first_col; /* packed: where it starts */
+    int64_t start;                /* its first stored column */
     int64_t first_block;          /* of its stored keep bits */
 } sequence;
 
@@ -29,11 +31,16 @@ static sequence sequence_at(const ordo_problem *p, const ordo_ref_call *c, int64
     const bool packed = p->layout == ORDO_PACKED, padded = p->layout == ORDO_PADDED;
     sequence s = { .index = b };
     s.first_row = packed ? c->cu_q[b] : 0;
-    s.first_col = packed ? c->cu_kv[b] : 0;
+    s.first_col = packed && c->cu_kv ? c->cu_kv[b] : 0;
     s.row_space = space(p, c->cu_q, b, p->q_len);
-    s.col_space = space(p, c->cu_kv, b, p->kv_len);
+    s.col_space = c->cu_kv ? space(p, c->cu_kv, b, p->kv_len) : p->kv_len;
     s.rows = padded ? c->q_lens[b] : s.row_space;
     s.cols = padded ? c->kv_lens[b] : s.col_space;
+    if (c->stored) {
+        s.start = ordo_kv_start(c->stored, b);
+        s.cols = ordo_kv_columns(p, c->stored, b);
+        s.first_col -= s.start;
+    }
     if (c->keep_bits)
         for (int64_t a = 0; a < b; a++)
             s.first_block += p->heads * ordo_keep_blocks(space(p, c->cu_q, a, p->q_len),
@@ -72,6 +79,21 @@ static void gather(double *to, const ordo_ref_tensor *t, int64_t b, int64_t head
     for (int64_t r = 0; r < rows; r++)
         for (int64_t d = 0; d < dim; d++)
             to[r * dim + d] = load(t, base + r * t->stride[1] + d * t->stride[3]);
+}
+
+/* The stored keys or values of a head to the places of their columns. */
+static void gather_keys(double *to, const ordo_problem *p, const ordo_ref_call *c,
+                        const ordo_ref_tensor *t, const sequence *s, int64_t head, int64_t dim)
+{
+    if (!c->stored || !ordo_paged(p)) {
+        gather(to + s->start * dim, t, s->index, head, s->first_col + s->start, s->cols - s->start,
+               dim);
+        return;
+    }
+    for (int64_t j = s->start; j < s->cols; j++) {
+        const ordo_page_place at = ordo_page_of(p, c->stored, s->index, j);
+        gather(to + j * dim, t, c->stored->page_table[at.entry], head, at.row, 1, dim);
+    }
 }
 
 /* One value per head of an array without other axes. */
@@ -148,6 +170,7 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .cols = s->cols,
         .row0 = p->shard.row0,
         .col0 = p->shard.col0,
+        .start = s->start,
         .diagonal = ordo_band_diagonal(p->mask, q_total, kv_total),
         .slope = p->alibi ? (double)c->slopes[s->index * c->slopes_batch_stride + h] : 0,
         .q = m->q,
@@ -189,8 +212,8 @@ ordo_status ordo_ref_forward_f64(const ordo_problem *p, const ordo_ref_call *c)
         const sequence s = sequence_at(p, c, b);
         for (int64_t h = 0; h < p->heads; h++) {
             gather(m.q, &c->q, b, h, s.first_row, s.rows, dim);
-            gather(m.k, &c->k, b, h / group, s.first_col, s.cols, dim);
-            gather(m.v, &c->v, b, h / group, s.first_col, s.cols, v_dim);
+            gather_keys(m.k, p, c, &c->k, &s, h / group, dim);
+            gather_keys(m.v, p, c, &c->v, &s, h / group, v_dim);
             fill(m.o, s.row_space * v_dim, 0);
             fill(m.lse, s.row_space, -INFINITY);
 

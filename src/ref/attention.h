@@ -41,6 +41,7 @@ typedef struct ordo_ref_call {
     const uint32_t *keep_bits;                /* NULL = generate from seed and offset */
     uint64_t seed, offset;
     const ordo_block_mask *block_mask; /* NULL = none */
+    const ordo_call *stored;           /* where keys are: pages and kv_starts; NULL = neither */
 } ordo_ref_call;
 
 ordo_status ordo_ref_forward_f64(const ordo_problem *problem, const ordo_ref_call *call);

@@ -35,7 +35,7 @@ static bool visible(const ordo_ref_head *h, int64_t i, int64_t j)
     const ordo_problem *p = h->problem;
     const int64_t right_of = offset(h, i, j);
 
-    if (p->mask != ORDO_MASK_FULL && right_of > 0)
+    if (j < h->start || (p->mask != ORDO_MASK_FULL && right_of > 0))
         return false;
     if (p->window.on && p->window.left >= 0 && right_of < -p->window.left)
         return false;

@@ -14,6 +14,7 @@ typedef struct ordo_ref_head {
     const ordo_problem *problem; /* resolved; gives dims, scale, mask, window, softcap, alibi */
     int64_t rows, cols;          /* of q and of k held here */
     int64_t row0, col0;          /* where they start in the whole sequence */
+    int64_t start;               /* columns before it are hidden */
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
     const double *sink;          /* a logit beside those of the keys; NULL = none */

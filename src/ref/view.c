@@ -1,6 +1,8 @@
 /* view.c: shapes and strides of the tensors of a problem, for the oracle. */
 #include "ref/attention.h"
 
+#include "base/pages.h"
+
 /* Sizes of (batch, row, head, dim); a packed tensor has no batch axis. */
 typedef struct shape {
     int64_t n[4];
@@ -61,10 +63,11 @@ static ordo_ref_tensor per_head(int64_t sequence, void *data)
 
 ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
 {
+    const ordo_problem keys = ordo_stored_keys(p);
     return (ordo_ref_call) {
         .q = strided(p, ORDO_REF_Q, &call->q),
-        .k = strided(p, ORDO_REF_K, &call->k),
-        .v = strided(p, ORDO_REF_V, &call->v),
+        .k = strided(&keys, ORDO_REF_K, &call->k),
+        .v = strided(&keys, ORDO_REF_V, &call->v),
         .o = strided(p, ORDO_REF_O, &call->o),
         .lse = contiguous(p, ORDO_REF_LSE, ORDO_REF_F32, call->lse),
         .dout = strided(p, ORDO_REF_O, &call->dout),
@@ -86,5 +89,6 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,
         .block_mask = call->block_mask,
+        .stored = call->kv_starts || ordo_paged(p) ? call : NULL,
     };
 }
