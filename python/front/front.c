@@ -5,6 +5,7 @@
  *   ordo::backward_part  the same of some rows, with sums that are carried on
  *   ordo::keep_bits      the keep bits of a call, made ahead of it
  *   ordo::draw           seed and offset
+ *   ordo::gemm           a matrix product
  *   ordo::eager_forward, ordo::eager_backward    the same passes for _node.py alone, which has no
  *                        graph to make: without a formula of autograd, and seed and offset drawn
  *
@@ -12,6 +13,7 @@
  * (ordo/torch/_node.py). Here are the kernels for tensors of the CPU and CUDA: call.h reads and
  * compares the arguments, plans.h finds or makes the plan, run.h runs the pass. What is refused is
  * an error of PyTorch's, "status: what was expected", before anything is written. */
+#include "gemm.h"
 #include "run.h"
 
 #include <dlfcn.h>
@@ -64,15 +66,20 @@ static void eager_forward(StableIValue *stack, uint64_t arguments, uint64_t resu
     pass_forward(stack, FORWARD_RESULTS);
 }
 
-/* The tensors of a backward pass; an optional one comes as a pointer to its value. */
+/* An optional tensor comes as a pointer to its value. */
+static tensor *optional_of(StableIValue x)
+{
+    StableIValue *value = (StableIValue *)(uintptr_t)x;
+    tensor *found = value ? tensor_of(*value) : NULL;
+    delete_value(value);
+    return found;
+}
+
+/* The tensors of a backward pass. */
 static request saved_of(const StableIValue *stack)
 {
     request r = { .dout = tensor_of(stack[0]), .q = tensor_of(stack[2]) };
-    StableIValue *dlse = (StableIValue *)(uintptr_t)stack[1];
-    if (dlse) {
-        r.dlse = tensor_of(*dlse);
-        delete_value(dlse);
-    }
+    r.dlse = optional_of(stack[1]);
     r.k = tensor_of(stack[3]), r.v = tensor_of(stack[4]);
     r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
     return r;
@@ -159,6 +166,17 @@ static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
     hand_over(stack, &r, done, 1, made);
 }
 
+static void gemm(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    product p = { .a = tensor_of(stack[0]), .b = tensor_of(stack[1]), .call = ORDO_GEMM_CALL_INIT };
+    tensor *made[1] = { NULL };
+    request none = { .q = NULL };
+    p.bias = optional_of(stack[2]);
+    const bool done = multiply(&p, (int64_t)stack[3], stack[4] & 1, &made[0]);
+    hand_over(stack, &none, done, 1, made);
+}
+
 /* ---- registration ---- */
 
 static const struct {
@@ -172,6 +190,7 @@ static const struct {
     { "backward_part", backward_part },
     { "keep_bits", keep_bits },
     { "draw", draw },
+    { "gemm", gemm },
 };
 
 static const char *find_functions(const char *path)
@@ -200,7 +219,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 8 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 9 }; /* of what the operators take; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,

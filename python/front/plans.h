@@ -22,6 +22,10 @@ enum { MAX_PLANS = 4096, BUCKETS = 8192, MAX_DEVICES = 64, SHARES = 48, ALIGN = 
     F(ordo_dropout_fill)                                                                           \
     F(ordo_dropout_fill_device)                                                                    \
     F(ordo_dropout_query)                                                                          \
+    F(ordo_gemm_plan_create)                                                                       \
+    F(ordo_gemm_plan_destroy)                                                                      \
+    F(ordo_gemm_plan_query)                                                                        \
+    F(ordo_gemm_run)                                                                               \
     F(ordo_last_error)                                                                             \
     F(ordo_machine_create)                                                                         \
     F(ordo_machine_destroy)                                                                        \

@@ -28,6 +28,8 @@ from ._flash import (
     flash_attn_varlen_qkvpacked_func,
 )
 from ._call import check_lengths
+from ._invariant import invariant
+from ._linear import linear
 from ._module import Attention
 from ._prepare import prepare_dropout
 from ._sdpa import register
@@ -52,6 +54,8 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "invariant",
+    "linear",
     "prepare_dropout",
     "register",
     "reproducible",

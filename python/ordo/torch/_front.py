@@ -5,6 +5,7 @@
     backward_part  dq, dk, dv of some rows, with sums that are carried on
     keep_bits      the keep bits of a call, made ahead of it
     draw           seed and offset
+    gemm           a matrix product (python/front/gemm.h)
     eager_forward, eager_backward  the first two for _node.py alone, which makes no graph of them: they
                    have no formula of autograd, and seed and offset are drawn inside, a fourth result
 
@@ -33,7 +34,7 @@ SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, A
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 8  # of what the operators take, as in front.c
+_REVISION = 9  # of what the operators take, as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)
@@ -45,6 +46,7 @@ _SCHEMAS = {
     f"backward_part({_SAVED}, Tensor(a!) dk_sums, Tensor(b!) dv_sums, int carry, {CALL}) -> (Tensor, Tensor, Tensor)": None,
     f"keep_bits(Tensor q, Tensor k, Tensor v, {CALL}) -> Tensor": None,
     "draw(Tensor like) -> Tensor": _DRAWS,
+    "gemm(Tensor a, Tensor b, Tensor? bias=None, int sections=1, bool wide=False) -> Tensor": None,
 }
 _PURE = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
@@ -102,6 +104,7 @@ eager_backward = torch.ops.ordo.eager_backward.default._op
 backward_part = torch.ops.ordo.backward_part.default._op
 keep_bits = torch.ops.ordo.keep_bits.default._op
 draw = torch.ops.ordo.draw.default._op
+gemm = torch.ops.ordo.gemm.default._op
 below = torch._C._AutoDispatchBelowAutograd
 
 _STATUS = re.compile(

@@ -14,7 +14,7 @@ FOLDER = Path(ordo.__file__).parent
 # Lowest first.
 ORDER = [
     "_front", "_inputs", "_plans", "_blocks", "_dropout", "_call", "_node", "_flops", "_parts", "_kept",
-    "_attention", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum",
+    "_attention", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum", "_linear", "_invariant",
     "__init__",
 ]  # fmt: skip
 

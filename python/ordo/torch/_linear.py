@@ -1,0 +1,84 @@
+"""Linear layers whose rows do not depend on the batch: ordo::gemm with its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from . import _front as f
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """F.linear(): x weightᵀ + bias, with the same bits for a row of x alone and in any batch.
+
+    bfloat16 and float16; on the CPU float32 as well. Each element is one chain along the input
+    features, rounded once, after the bias. So are the gradients: of x along the output features; of
+    weight and bias along the rows of x, in their order (docs/guide/linear.md). Under autocast the
+    arguments are cast, as those of F.linear are.
+    """
+    given = dict(x=x, weight=weight) if bias is None else dict(x=x, weight=weight, bias=bias)
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise Error("argument", f"{name} {tensor!r}: expected a tensor")
+    if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
+        shapes = f"x.shape {tuple(x.shape)}, weight.shape {tuple(weight.shape)}"
+        raise Error("shape", f"{shapes}: expected (..., k) and (n, k)")
+    if torch.is_autocast_enabled(x.device.type):
+        kind = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    y = product(x.flatten(0, -2) if x.dim() > 1 else x[None], weight.t(), bias)
+    return y.view(*x.shape[:-1], weight.shape[0])
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a b + bias of matrices."""
+    try:
+        made: Tensor = torch.ops.ordo.gemm(a, b, bias)
+    except RuntimeError as error:
+        raise f.error_of(error) from None
+    return made
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Any, sections: int, wide: bool) -> Tensor:
+        ctx.save_for_backward(a, b)
+        with f.below():
+            made: Tensor = torch.ops.ordo.gemm(a, b, bias, sections, wide)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        grad = grad.to(a.dtype)  # float32 of a wide product
+        da = db = dbias = None
+        if ctx.needs_input_grad[0]:
+            da = torch.ops.ordo.gemm(grad, b.t())
+        if ctx.needs_input_grad[1]:  # laid out as b is: a weight is transposed
+            turned = b.stride(0) == 1 and b.stride(1) != 1
+            db = torch.ops.ordo.gemm(grad.t(), a).t() if turned else torch.ops.ordo.gemm(a.t(), grad)
+        if ctx.needs_input_grad[2]:
+            dbias = torch.ops.ordo.gemm(grad.new_ones(1, grad.shape[0]), grad)[0]
+        return da, db, dbias, None, None
+
+
+def _gemm(a: Tensor, b: Tensor, bias: Any = None, sections: int = 1, wide: bool = False) -> Any:
+    some = (a, b) if bias is None else (a, b, bias)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in some):
+        return _Product.apply(a, b, bias, sections, wide)
+    with f.below():
+        return torch.ops.ordo.gemm(a, b, bias, sections, wide)
+
+
+f.library.impl("gemm", _gemm, "Autograd")
+
+
+@torch.library.register_fake("ordo::gemm", lib=f.library)
+def _gemm_fake(a: Tensor, b: Tensor, bias: Any = None, sections: int = 1, wide: bool = False) -> Tensor:
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise Error("shape", f"a.shape {tuple(a.shape)}, b.shape {tuple(b.shape)}: expected (m, k), (k, n)")
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=torch.float32 if wide else a.dtype)
