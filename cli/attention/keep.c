@@ -56,6 +56,11 @@ static int finish(request *r)
         return status;
     if (r->problem.dropout == 0)
         return cli_usage("--dropout: missing; expected a probability above 0, such as 0.1");
+    static const char *const ignored[] = { "--mask",  "--window",  "--block-mask",
+                                           "--scale", "--softcap", "--alibi" };
+    for (size_t x = 0; x < sizeof ignored / sizeof ignored[0]; x++)
+        if (cli_problem_used(&r->problem, ignored[x]))
+            return cli_usage("%s: keep bits do not depend on it", ignored[x]);
     if (r->problem.threads.count > 1)
         return cli_usage("--threads: expected one number; keep bits do not depend on it");
     if (r->dump + (r->export != NULL) + (r->picture != NULL) > 1)

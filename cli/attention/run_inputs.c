@@ -60,14 +60,6 @@ static int open_files(cli_inputs *in)
 
 /* ---- sizes ---- */
 
-static bool typed(const cli_problem *words, const char *name)
-{
-    for (int i = 0; i < CLI_PROBLEM_OPTIONS; i++)
-        if (strcmp(words->options[i].name, name) == 0)
-            return words->options[i].used;
-    return false;
-}
-
 static const char *element_name(cli_element element)
 {
     static const char *const all[] = { "f32", "bf16", "f16", "16-bit integers" };
@@ -77,7 +69,7 @@ static const char *element_name(cli_element element)
 /* All the same type, and the one asked for if one was. */
 static int take_dtype(const cli_inputs *in, cli_problem *words)
 {
-    const bool asked = words->plan || typed(words, "--dtype");
+    const bool asked = words->plan || cli_problem_used(words, "--dtype");
     for (int i = 0; i < CLI_INPUTS; i++) {
         const cli_array *a = &in->arrays[i], *q = &in->arrays[CLI_INPUT_Q];
         const bool integers = a->element == CLI_ELEMENT_BITS16;

@@ -23,6 +23,8 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
     if (!ordo_backend_available(*backend, &why))
         return cli_error(CLI_UNSUPPORTED, "%s",
                          why ? why : "the backend asked for is not available here");
+    if (*backend == ORDO_BACKEND_REF && words->threads.count > 0)
+        return cli_usage("--threads: backend ref has one");
     if (*backend != ORDO_BACKEND_CUDA)
         return CLI_OK;
     if (words->threads.count > 0)

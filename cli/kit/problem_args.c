@@ -236,7 +236,7 @@ static int make_masks(cli_problem *p)
     return CLI_OK;
 }
 
-static bool used(const cli_problem *p, const char *name)
+bool cli_problem_used(const cli_problem *p, const char *name)
 {
     for (size_t i = 0; i < CLI_PROBLEM_OPTIONS; i++)
         if (strcmp(p->options[i].name, name) == 0)
@@ -249,7 +249,7 @@ static int check_dropout(const cli_problem *p)
 {
     static const char *const names[] = { "--rounds", "--bits", "--keying", "--offset" };
     for (size_t i = 0; p->dropout == 0 && i < sizeof names / sizeof names[0]; i++)
-        if (used(p, names[i]))
+        if (cli_problem_used(p, names[i]))
             return cli_usage("%s: expected only with --dropout above 0", names[i]);
     return CLI_OK;
 }
@@ -258,7 +258,8 @@ int cli_problem_finish(cli_problem *p)
 {
     CLI_TRY(cli_problem_read_plan(p));
     CLI_TRY(check_dropout(p));
-    if (used(p, "--scale") && p->scale == 0) /* the field of a problem would mean the default */
+    if (cli_problem_used(p, "--scale") &&
+        p->scale == 0) /* the field of a problem would mean the default */
         return cli_usage("--scale 0: expected another number; without --scale it is 1/sqrt(dim)");
     CLI_TRY(finish_lengths(p));
     CLI_TRY(make_masks(p));

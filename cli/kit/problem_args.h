@@ -58,6 +58,9 @@ int cli_problem_read_plan(cli_problem *problem);
 /* Check the options against each other and load the machine. Prints its error and returns an
  * exit status. */
 int cli_problem_finish(cli_problem *problem);
+/* Whether the option was typed, by its name with dashes. */
+bool cli_problem_used(const cli_problem *problem, const char *name);
+
 void cli_problem_free(cli_problem *problem);
 
 /* One problem per combination of values in the lists. */

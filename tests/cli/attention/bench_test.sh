@@ -51,7 +51,7 @@ for name in gflops of_peak workspace_bytes; do
     json bench attention --seq 64 --device cpu --seconds 0.01
     printf '%s' "$(value $name)" | grep -qE '^[0-9.e+-]+$' || fail "no $name"
 done
-json bench attention --device ref --seq 16 --dim 8 --seconds 0.01 --threads 1
+json bench attention --device ref --seq 16 --dim 8 --seconds 0.01
 
 refuses 2 "expected what to measure: attention" bench --seq 8
 refuses 2 "'frobnicate': expected an option" bench frobnicate --seq 8

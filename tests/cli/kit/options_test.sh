@@ -91,6 +91,15 @@ for command in run verify "bench attention"; do
         refuses 2 "${words% *}: expected only with --dropout above 0" $command --seq 8 $words
     done
 done
+refuses 2 "--seq: given twice" run --seq 8 --seq 9
+for words in "--mask causal" "--window 3,3" "--scale 2" "--softcap 9" "--alibi" "--block-mask chunk:8"; do
+    # shellcheck disable=SC2086
+    refuses 2 "${words% *}: keep bits do not depend on it" keep --seq 16 --dropout 0.5 $words
+done
+for command in run verify "bench attention"; do
+    # shellcheck disable=SC2086
+    refuses 2 "--threads: backend ref has one" $command --seq 8 --device ref --threads 2
+done
 refuses 2 "--delay: only backend cpu" verify --seq 8 --device ref --delay 5
 refuses 2 "--json and --line: expected one of them" plan --seq 8 --json --line
 if lab; then
