@@ -137,6 +137,7 @@ static void pointers_and_versions(void)
         REFUSE(f, backward, c->workspace_bytes = 1, ORDO_ERR_SHAPE, "workspace_bytes 1");
         REFUSE(f, backward, c->workspace = f->work + 16, ORDO_ERR_ALIGN, "multiple of 256");
         REFUSE(f, backward, c->dk.data = f->work, ORDO_ERR_ARGUMENT, "dk", "workspace", "overlap");
+        REFUSE(f, backward, c->q.data = f->work, ORDO_ERR_ARGUMENT, "q and workspace overlap");
     }
     c->dq.data = NULL; /* forward does not ask for what it does not use */
     c->dlse = NULL;
@@ -315,6 +316,24 @@ static void arrays_beside_the_tensors(void)
     fixture_destroy(f);
 }
 
+/* Bits of a packed batch are as many as its sequences have blocks of 16 rows. */
+static void bits_of_packed_sequences(void)
+{
+    ordo_problem p = { .size = sizeof p, .layout = ORDO_PACKED, .batch = 1, .heads = 1 };
+    p.q_len = p.total_q = 40;
+    p.head_dim = 4;
+    p.dropout.p = 0.5;
+    fixture *f = fixture_create(&p);
+    ordo_call *c = &f->call;
+    f->cu_q[1] = f->cu_kv[1] = 40;
+    c->keep_bits = f->bits;
+    c->lse = (void *)(f->bits + 3 * ORDO_KEEP_WORDS);
+    CHECK_INT(ordo_attention_forward(f->plan, c), ORDO_OK);
+    REFUSE(f, forward, c->lse = (void *)(f->bits + 3 * ORDO_KEEP_WORDS - 1), ORDO_ERR_ARGUMENT,
+           "lse and keep_bits overlap");
+    fixture_destroy(f);
+}
+
 /* All of it before a backend sees the call: the oracle, and one with a workspace. */
 static void refuse_all(ordo_backend which)
 {
@@ -325,6 +344,7 @@ static void refuse_all(ordo_backend which)
     lengths();
     slopes_and_dropout();
     arrays_beside_the_tensors();
+    bits_of_packed_sequences();
     backend = ORDO_BACKEND_REF;
 }
 

@@ -74,6 +74,23 @@ TEST(other_sizes_are_refused_and_nothing_is_written)
     ordo_plan_destroy(plan);
 }
 
+/* Keep bits of 128 GiB do not fit: by segments where sums can go on, inside the passes elsewhere.
+ */
+TEST(bits_that_do_not_fit)
+{
+    request r = on_h200();
+    r.problem.q_len = 1 << 18;
+    r.problem.dropout.p = 0.1;
+    CHECK_INT(info_of(&r).dropout_mode, ORDO_DROPOUT_MODE_PIPELINED);
+    r.options.order = ORDO_ORDER_SPT_TAIL;
+    CHECK_INT(info_of(&r).dropout_mode, ORDO_DROPOUT_MODE_FUSED);
+    r = on_h200();
+    r.problem.q_len = 0;
+    r.problem.dropout.p = 0.1;
+    CHECK_INT(info_of(&r).dropout_mode, ORDO_DROPOUT_MODE_FUSED);
+    CHECK(!info_of(&r).keep_bits_reused);
+}
+
 CHECK_MAIN(RUN(an_older_program_gets_the_fields_that_it_knows),
            RUN(a_newer_program_gets_zeros_behind_the_fields),
-           RUN(other_sizes_are_refused_and_nothing_is_written))
+           RUN(other_sizes_are_refused_and_nothing_is_written), RUN(bits_that_do_not_fit))

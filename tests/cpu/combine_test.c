@@ -213,6 +213,14 @@ TEST(bad_combinations_are_refused)
     CHECK_REFUSED(ordo_attention_combine(plan, &merge), ORDO_ERR_ARGUMENT, "parts 0");
     merge.parts = 1;
     CHECK_REFUSED(ordo_attention_combine(plan, &merge), ORDO_ERR_ARGUMENT, "o_parts NULL");
+    static float o[1 << 16], lse[1 << 12], part[1 << 16];
+    const ordo_tensor parts[] = { { .data = part } };
+    const float *lse_parts[] = { lse + 1 };
+    merge.o.data = o;
+    merge.lse = lse;
+    merge.o_parts = parts;
+    merge.lse_parts = lse_parts;
+    CHECK_REFUSED(ordo_attention_combine(plan, &merge), ORDO_ERR_ARGUMENT, "lse and lse_parts");
     ordo_plan_destroy(plan);
 }
 

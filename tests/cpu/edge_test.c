@@ -43,6 +43,23 @@ static void set_all(const attention_case *c, void *data, size_t count, double va
         case_put(c, data, x, value);
 }
 
+/* The largest scale over the smallest cap is no float: a score of 0 is 0 all the same. */
+TEST(scores_of_zero_under_the_smallest_cap)
+{
+    attention_case c = start(ORDO_F32, ORDO_MASK_FULL, 40, 40, 8);
+    c.problem.scale = 0x1p126;
+    c.problem.softcap = 0x1p-126;
+    case_open(&c, 1);
+    set_all(&c, c.call.q.data, c.q_count, 0);
+    set_all(&c, c.call.v.data, c.v_count, 1);
+    ordo_plan *plan = case_plan(&c, NULL);
+    CHECK(case_run(&c, plan, 2) == ORDO_OK);
+    ordo_plan_destroy(plan);
+    for (size_t x = 0; x < c.o_count; x++)
+        CHECK_NEAR(case_get(&c, c.call.o.data, x), 1, 0x1p-24);
+    case_close(&c);
+}
+
 /* Every probability is 1/n; with values of one the output is one. */
 TEST(equal_scores)
 {
@@ -405,8 +422,8 @@ TEST(nan_is_stored_canonical)
     }
 }
 
-CHECK_MAIN(RUN(equal_scores), RUN(one_huge_score), RUN(a_maximum_that_stays), RUN(large_magnitudes),
-           RUN(large_values), RUN(subnormals), RUN(rows_that_see_nothing),
-           RUN(columns_that_no_row_sees), RUN(rows_past_the_end),
+CHECK_MAIN(RUN(scores_of_zero_under_the_smallest_cap), RUN(equal_scores), RUN(one_huge_score),
+           RUN(a_maximum_that_stays), RUN(large_magnitudes), RUN(large_values), RUN(subnormals),
+           RUN(rows_that_see_nothing), RUN(columns_that_no_row_sees), RUN(rows_past_the_end),
            RUN(specials_spread_as_in_the_oracle), RUN(largest_logit_of_minus_infinity),
            RUN(nan_is_stored_canonical), RUN(no_negative_zeros_under_a_negative_scale))

@@ -52,6 +52,8 @@ TEST(pairs_are_counted)
     run.group_heads = 2;
     CHECK(ordo_run_check(&run, &pairs) == ORDO_OK);
     CHECK_INT(pairs, 3 * 2 * 15);
+    /* steps, 8 for each chain, tiles of each head, counters */
+    CHECK_INT(ordo_run_check_cost(&run, pairs), 90 + 8 * 5 * 3 + 3 * 5 * 5 + 3 * 2 * 5);
 }
 
 /* Orders that say they wait only on earlier tickets do: turn by turn, the one before has an

@@ -101,6 +101,47 @@ TEST(equal_runs)
     ordo_comparison_destroy(c);
 }
 
+/* A step that was recorded late stands where it belongs. */
+TEST(steps_recorded_late)
+{
+    static const int64_t late[] = { 0, 1, 2, 4, 5, 3, 6, 7, 9, 8 };
+    ordo_comparison *c = NULL;
+    write_run(path_a, HEADER, usual);
+    FILE *out = begin(path_b, HEADER);
+    for (int x = 0; x < 10; x++) {
+        said s = usual;
+        s.step = late[x];
+        write_step(out, s);
+    }
+    fclose(out);
+    const ordo_comparison_info info = compare(&c);
+    CHECK(info.equal);
+    CHECK_INT(info.steps, 10);
+    ordo_comparison_destroy(c);
+}
+
+/* Seeds are those of one rank: a step that other ranks repeat may have others. */
+TEST(steps_repeated_by_other_ranks)
+{
+    static const char two[] = "{\"ordo_record\":1,\"digest\":\"xxh64-pieces\",\"every\":1,"
+                              "\"rank\":0,\"ranks\":2}\n";
+    said other = usual;
+    other.seeds = "[[9,9]]";
+    for (int same = 0; same < 2; same++) {
+        ordo_comparison *c = NULL;
+        FILE *out = begin(path_a, HEADER);
+        write_step(out, usual);
+        fputs(same ? HEADER : two, out);
+        write_step(out, other);
+        fclose(out);
+        out = begin(path_b, same ? HEADER : two);
+        write_step(out, other);
+        fclose(out);
+        CHECK(compare(&c).equal == !same);
+        ordo_comparison_destroy(c);
+    }
+}
+
 TEST(first_difference_and_cause)
 {
     const said six = usual;
@@ -393,6 +434,8 @@ int main(void)
 {
     static const check_entry tests[] = {
         RUN(equal_runs),
+        RUN(steps_recorded_late),
+        RUN(steps_repeated_by_other_ranks),
         RUN(first_difference_and_cause),
         RUN(what_is_no_difference),
         RUN(cut_off_anywhere),
