@@ -59,7 +59,7 @@ enum {
     NO_DQ = 1 << 22,
     NO_DKV = 1 << 23,
     HIDDEN = 1 << 24, /* keep_bits: whatever the mode, with the bits that the mask hides */
-    ASK = 1 << 25,    /* keep_bits: an empty tensor in place of bits that would be made */
+    ASK = 1 << 25,    /* keep_bits: the line of the plan, as text, in place of bits */
     DRAW = 1 << 26,   /* eager_forward: draw seed and offset, once nothing is refused any more */
     KNOWN_FLAGS = (DRAW << 1) - 1,
     PLAN_FLAGS = CAUSAL | TOP_LEFT | FA2 | 1 << CU_Q | 1 << Q_LENS | 1 << SLOPES | 1 << RNG |
@@ -73,7 +73,7 @@ typedef struct request {
     double scale, softcap, dropout_p;
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
     struct StableListOpaque *more_list, *sizes_list;        /* owned */
-    bool packed;
+    bool packed, unread;                                    /* unread: q, k and v */
     int64_t sequences;
     shape given[3];           /* of q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
@@ -419,6 +419,8 @@ static bool check_request(request *r)
     }
     for (int i = 0; i < 3; i++) {
         r->given[i] = r->x[i].shape;
+        if (r->unread) /* no strides or address to copy for */
+            r->x[i].shape = contiguous(axes, r->given[i].sizes), r->x[i].data = NULL;
         if (!turn(names[i], r, given[i], &r->x[i], first))
             return false;
     }

@@ -119,33 +119,45 @@ static void backward_part(StableIValue *stack, uint64_t arguments, uint64_t resu
     hand_over(stack, &r, done, DSINK, made);
 }
 
+/* The line of a plan, as text on the CPU. */
+static bool print_plan(const cached_plan *of, tensor **made)
+{
+    size_t bytes = 0;
+    library.ordo_plan_print(of->plan, NULL, 0, &bytes);
+    const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)bytes });
+    if (!allocate(&flat, u8_type, &(view) { .device_type = cpu_type }, made))
+        return false;
+    const ordo_status status = library.ordo_plan_print(of->plan, data_of(*made), bytes, NULL);
+    return !status || library_refused(status);
+}
+
 static bool run_keep_bits(request *r, tensor **made)
 {
     cached_plan *of = plan_of(r);
     if (!of)
         return false;
     const bool hidden = r->flags & HIDDEN;
-    const bool ahead = of->bits_bytes && !of->pipelined;
-    const bool fits = ahead && of->bits_bytes <= room_on(&r->x[0]);
+    const bool fits = of->bits_bytes && !of->pipelined && of->bits_bytes <= room_on(&r->x[0]);
     uint64_t bytes = 0;
     bool done = size_bits(&of->problem, &bytes);
-    if (done && ahead && r->flags & ASK) {
-        const shape none = contiguous(1, (const int64_t[4]) { 0 });
-        done = allocate(&none, u8_type, &r->x[0], made);
-    } else if (done && !(r->flags & ASK) && (hidden || fits))
+    if (done && r->flags & ASK)
+        done = print_plan(of, made);
+    else if (done && (hidden || fits))
         done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, made);
     give_back(of);
     return done;
 }
 
-/* As forward(): the bits; none if the mode makes them inside a pass or there is no room, unless
- * HIDDEN. With KEEP those that the mask hides are made, too. */
+/* As forward(), without a look at q, k and v: the bits; none if the mode makes them inside a pass
+ * or there is no room, unless HIDDEN. With KEEP those that the mask hides are made, too. With ASK
+ * the line of the plan instead. */
 static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
     tensor *made[1] = { NULL };
     struct CUDAGuardOpaque *guard = NULL;
+    r.unread = true;
     bool done = read_rest(&r, stack + 3) && check_request(&r);
     if (done && r.flags & DRAW && !(r.flags & ASK))
         done = REFUSE("argument", "rng None: expected a tensor");

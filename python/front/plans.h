@@ -31,6 +31,7 @@ enum { MAX_PLANS = 4096, BUCKETS = 8192, MAX_DEVICES = 64, SHARES = 48, ALIGN = 
     F(ordo_machine_destroy)                                                                        \
     F(ordo_plan_create)                                                                            \
     F(ordo_plan_destroy)                                                                           \
+    F(ordo_plan_print)                                                                             \
     F(ordo_plan_query)                                                                             \
     F(ordo_status_name)
 

@@ -11,8 +11,7 @@ from .._convert import integer
 from .._library import Error
 from ..torch._call import OPEN, Arguments, plain, prepare, window_of
 from ..torch._attention import attend as attend_all
-from ..torch._inputs import check
-from ..torch._plans import plan_of
+from ..torch._inputs import call_of, plan_line
 from ._passes import check_integers, check_tensors
 
 
@@ -78,8 +77,7 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
         total = used if new_k is None else used + new_k.shape[1]
         inputs = prepare(q, k, v, arguments._replace(kv_lens=total))
         if plain(q, k, v):
-            check(*inputs[:4], inputs[4].dropout_p)  # before the cache is written
-            plan_of(*inputs)
+            plan_line(*inputs[:3], call_of(*inputs[3:]))  # before the cache is written
         if new_k is not None and new_v is not None:
             place = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
             for whole, part, new in ((cache.k, k, new_k), (cache.v, v, new_v)):

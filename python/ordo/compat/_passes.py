@@ -11,8 +11,7 @@ from torch import Tensor
 from .._library import Error
 from ..torch import _parts
 from ..torch._attention import run_inputs
-from ..torch._call import Arguments, prepare
-from ..torch._dropout import rng_of
+from ..torch._call import Arguments, prepare, rng_of
 from ..torch._kept import signed_probabilities
 
 

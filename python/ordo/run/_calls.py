@@ -12,9 +12,8 @@ from torch import Tensor
 from .._plan import Plan
 from .._save_call import part_line, part_of, save
 from ..torch import _front as f
-from ..torch._inputs import Lists, Rules, empty
-from ..torch._node import rows_first
-from ..torch._plans import plan_of
+from ..torch._inputs import Call as Given
+from ..torch._inputs import Lists, empty, lists_of, plan_of, saved_rows_first
 from ._watch import unwatch, watch
 
 _LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
@@ -84,17 +83,16 @@ class Calls:
         chosen.calls = self._count
         return chosen
 
-    def _saw(
-        self, tensors: dict[str, Tensor | None], flags: int, more: Any, lists: Lists, rules: Rules
-    ) -> None:
+    def _saw(self, tensors: dict[str, Tensor | None], given: Given) -> None:
         if not self._due or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
             return  # of a graph, whose tensors are those of its last replay
-        rows = {name: _rows(flags, name, x) for name, x in tensors.items() if x is not None}
-        q, k, v = rows["q"], rows["k"], rows["v"]
-        if empty(q, k, lists):
+        (flags, _, more, *_), (q, k, v) = given, (tensors[x] for x in "qkv")
+        lists = lists_of(flags, more)
+        rows = {name: saved_rows_first(flags, name, x) for name, x in tensors.items() if x is not None}
+        if empty(rows["q"], rows["k"], lists):
             return
-        plan = plan_of(q, k, v, lists, rules)
-        why_not = _why_not(plan, lists, rules)
+        plan = plan_of(q, k, v, given)
+        why_not = _why_not(plan, lists)
         if why_not:
             if why_not not in self._said:
                 warnings.warn(f"calls of attention {why_not} are not saved: no audit takes them", stacklevel=2)
@@ -116,22 +114,13 @@ class Calls:
         self._chosen = Call(part, key_head, made, lists, self._count - 1)
 
 
-def _rows(flags: int, name: str, x: Tensor) -> Tensor:
-    """As attention() takes it: rows before heads, packed without a batch."""
-    if name in ("lse", "dlse"):
-        return x
-    if name in ("o", "dout") and not flags & f.LIKE_Q:
-        return x.flatten(0, 1) if flags & f.HEADS_FIRST and flags & f.CU_Q else x
-    return rows_first(flags, x)[0]
-
-
-def _why_not(plan: Plan, lists: Lists, rules: Rules) -> str:
+def _why_not(plan: Plan, lists: Lists) -> str:
     """What of a call an audit does not take; "" if it takes it."""
     if plan.info.backend == "cpu":
         return "of backend cpu"
     if lists.block_start is not None:
         return "with a block mask"
-    if lists.sequence_ids is not None and rules.dropout_p > 0:
+    if lists.sequence_ids is not None and lists.rng is not None:
         return "with sequence_ids"
     if lists.slopes is not None and lists.slopes.dim() > 1:
         return "with slopes of each sequence"

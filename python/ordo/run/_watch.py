@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..torch._inputs import lists_of, rules_of
-from ..torch._node import rows_first
-from ..torch._plans import plan_of
+from ..torch._inputs import lists_of, plan_of
 
 watchers: dict[str, list[Callable[..., None]]] = {"forward": [], "backward": []}
 _libraries: dict[str, list[Any]] = {"forward": [], "backward": []}
@@ -39,6 +37,9 @@ def unwatch(which: str, function: Callable[..., None]) -> None:
         _libraries[which].clear()
 
 
+_REST = (0.0, 0.0, ())  # softcap, dropout_p and sizes where they are left out
+
+
 def _keys(key: str) -> Any:
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
@@ -46,15 +47,11 @@ def _keys(key: str) -> Any:
 def _forward(key: str, kernel: Any) -> Any:
     keys = _keys(key)
 
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-        dropout_p: float = 0.0, sizes: Any = (),
-    ) -> Any:  # fmt: skip
-        made = kernel.call_boxed(keys, q, k, v, flags, scale, more, softcap, dropout_p, sizes)
-        lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
-        rng = lists.rng if len(made) == 3 or made[3] is None else made[3]
-        q, k, v = rows_first(flags, q, k, v)
-        plan = plan_of(q, k, v, lists, rules)
+    def forward(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Any:
+        given = *call, *_REST[len(call) - 3 :]
+        made = kernel.call_boxed(keys, q, k, v, *given)
+        rng = lists_of(call[0], call[2]).rng if len(made) == 3 or made[3] is None else made[3]
+        plan = plan_of(q, k, v, given)
         for function in watchers["forward"]:
             function(plan, rng)
         return made
@@ -67,14 +64,13 @@ def _backward(key: str, kernel: Any) -> Any:
 
     def backward(
         dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-        flags: int, scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0,
-        sizes: Any = (),
+        *call: Any,
     ) -> Any:  # fmt: skip
         given = dict(dout=dout, dlse=dlse, q=q, k=k, v=v, o=o, lse=lse)
-        made = kernel.call_boxed(keys, *given.values(), flags, scale, more, softcap, dropout_p, sizes)
-        lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
+        rest = *call, *_REST[len(call) - 3 :]
+        made = kernel.call_boxed(keys, *given.values(), *rest)
         for function in watchers["backward"]:
-            function({**given, **dict(zip(("dq", "dk", "dv"), made))}, flags, more, lists, rules)
+            function({**given, **dict(zip(("dq", "dk", "dv"), made))}, rest)
         return made
 
     return backward

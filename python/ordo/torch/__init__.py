@@ -15,10 +15,9 @@ CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, auto
 from ..run._reproducible import Reproducible, Setting, reproducible
 from ..run._unordered import Operation
 from ..run._verify import Verdict, verify
-from ._attention import attention
-from ._backward_part import backward_part
+from ._attention import Attention, attention
 from ._blocks import block_mask
-from ._dropout import PreparedDropout, set_keep_bits_memory, set_mask_memory
+from ._dropout import PreparedDropout, prepare_dropout, set_keep_bits_memory, set_mask_memory
 from ._flash import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -30,12 +29,9 @@ from ._flash import (
 from ._call import check_lengths
 from ._invariant import invariant
 from ._linear import linear
-from ._module import Attention
-from ._prepare import prepare_dropout
+from ._parts import backward_part
 from ._sdpa import register
 from ._sum import tree_sum
-
-from . import _flops  # noqa: F401  # isort: skip  # formulas of FlopCounterMode
 
 __all__ = [
     "Attention",

@@ -12,10 +12,8 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from . import _call, _plans
-from . import _front as f
-from ._call import Arguments, Inputs, filled, known_call, plain, width_of
-from ._inputs import Lists, Rules, call_of, sequences
+from ._call import Arguments, Inputs, known_call, plain, prepare, with_prepared, without_gaps
+from ._inputs import Lists, Rules, call_of, filled, sequences, width_of
 from ._node import eager, watched
 
 
@@ -92,10 +90,37 @@ def attention(
     return call(q, k, v, arguments)
 
 
-def forget() -> None:
-    """Make every plan anew, for those who change what is read when a plan is made."""
-    f.forget_plans()
-    _plans.forget_plans()
+class Attention(torch.nn.Module):
+    """Scaled dot-product attention: o from q, k and v, (batch, row, head, dim).
+
+    No parameters. Dropout applies while training and not in eval(), which a function cannot
+    know. Keywords of forward() are those of ordo.torch.attention: seed, rng_state, cu_q, ...
+    """
+
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        *,
+        causal: bool | Literal["bottom-right", "top-left"] = False,
+        window: tuple[int, int] = (-1, -1),
+        scale: float | None = None,
+        softcap: float = 0.0,
+        keying: Keying = "ordo",
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.rules: dict[str, Any] = dict(
+            causal=causal, window=window, scale=scale, softcap=softcap, keying=keying
+        )
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> Tensor:
+        p = self.dropout if self.training else 0.0
+        o, _ = attention(q, k, v, dropout_p=p, **self.rules, **keywords)
+        return o
+
+    def extra_repr(self) -> str:
+        rules = ", ".join(f"{name}={value!r}" for name, value in self.rules.items())
+        return f"dropout={self.dropout}, {rules}"
 
 
 # ---- every call ----
@@ -110,13 +135,12 @@ def run_inputs(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = True
 ) -> tuple[Tensor, Tensor, Inputs]:
     """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
-    _call.check_packed(a)
     if a.prepared is not None:
-        a = _call.with_prepared(a)
+        a = with_prepared(a)
     back = None
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
-        q, k, v, a, back = _call.without_gaps(q, k, v, a)
-    inputs = _call.prepare(q, k, v, a, now)
+        q, k, v, a, back = without_gaps(q, k, v, a)
+    inputs = prepare(q, k, v, a, now)
     o, lse = attend(*inputs, a.sink, a.prepared)
     if back is not None:
         o, lse = o.index_select(0, back), lse.index_select(1, back)

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import SymInt, Tensor
+from torch.autograd import forward_ad
 
 from .. import _words
 from .._convert import integer, real
 from .._library import Error
-from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._dropout import rng_of
 from ._inputs import (
     NO_LISTS,
     Call,
@@ -32,11 +31,12 @@ from ._inputs import (
     check_each,
     check_ends,
     check_values,
+    fill_width,
+    plan_line,
     sequences,
 )
 
 _autocasts = torch._C._is_any_autocast_enabled
-_CUDA = backend_limits("cuda")
 
 # Types of numbers that are known as they are; numbers() converts or refuses others, which may
 # compare equal.
@@ -142,10 +142,7 @@ def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
 def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) -> Inputs:
     """Convert the caller's arguments to those of the operator. `now`: draw seed and offset here, even
     if the operator could."""
-    check_kinds(q, k, v, a)
     check_packed(a)
-    if a.sink is not None:
-        _check_sink(q, a.sink)
     a = numbers(a)
     q, k, v = _cast(q, k, v)
     dim = q.shape[-1]
@@ -154,40 +151,47 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     lists, max_q, max_kv = _lists(q, k, a)
     rules = _rules(a, dim, max_q, max_kv)
     real, drops = plain(q, k, v), a.dropout_p > 0
+    if not real:
+        refuse_transforms()
+    elif drops:
+        refuse_tangents(q, k, v, a.sink)
     listed = any(x is not None for x in lists)
-    read = real and listed and (checked() or (drops and q.is_cpu))
-    if read or a.block_mask is not None or (drops and not real):
+    if a.block_mask is not None or (drops and not real):
         check(q, k, v, lists)
-    if read:
-        check_values(q, k, lists, rules)
     if a.block_mask is not None:
         lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
-    if not drops:
-        return q, k, v, lists if listed or a.block_mask is not None else NO_LISTS, rules
-    if type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
+    if drops and type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
         raise Error(
             "unsupported",
             "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
             "q.to_local() with shard=ordo.Shard(...) and a common seed",
         )
     given = a.seed is not None or a.rng_state is not None
-    if real and not given and (now or a.generator is not None):
-        _refuse(q, k, v, lists, rules)
-    if given or now or a.generator is not None or not real:  # else the operator draws
+    here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
+    values = real and listed and (checked() or (drops and q.is_cpu))
+    if values or (real and here and not given):  # a call that is refused has drawn nothing
+        plan_line(q, k, v, call_of(lists, rules))
+    if values:
+        check_values(q, k, lists, rules)
+    if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
-    return q, k, v, lists, rules
+    return q, k, v, lists if listed or drops or a.block_mask is not None else NO_LISTS, rules
 
 
-def _refuse(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> None:
-    """Raise what an operator would refuse: a call that is refused has drawn nothing."""
-    width = width_of(q, v)
-    if width:
-        q, k, v = filled(width, q, k, v)
-    flags, *rest = call_of(lists, rules)
-    try:
-        f.keep_bits(q, k, v, flags | f.ASK, *rest)  # which makes the plan, and no bits
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+def refuse_transforms() -> None:
+    if not _compiling() and not _traced() and _transforms():
+        raise Error(
+            "unsupported",
+            "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
+            "torch.autograd.grad() or backward()",
+        )
+
+
+def refuse_tangents(*tensors: Tensor | None) -> None:
+    if forward_ad._current_level >= 0:
+        for x in tensors:
+            if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+                raise Error("unsupported", "tangents (forward-mode derivatives): not supported for attention")
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,39 +203,6 @@ def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if q.dtype is k.dtype is v.dtype is dtype:
         return q, k, v
     return q.to(dtype), k.to(dtype), v.to(dtype)
-
-
-_TENSORS = ("q", "k", "v", "slopes", "cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids")
-
-
-def check_kinds(q: Tensor, k: Tensor, v: Tensor, a: Arguments) -> None:
-    """Raise Error for an argument that is no tensor, or a nested or sparse one."""
-    given = q, k, v, a.slopes, a.cu_q, a.cu_kv, a.q_lens, a.kv_lens, a.sequence_ids
-    for name, x in zip(_TENSORS, given):
-        if x is None and name not in ("q", "k", "v"):
-            continue
-        if not isinstance(x, Tensor):
-            shown = repr(x) if len(repr(x)) <= 60 else f"of type {type(x).__name__}"
-            raise Error("argument", f"{name} {shown}: expected a tensor")
-        if x.is_nested:
-            raise Error(
-                "unsupported",
-                f"{name}.is_nested True: expected a plain tensor; sequences of their own lengths "
-                "are given by cu_q and cu_kv",
-            )
-        if x.layout is not torch.strided:
-            raise Error(
-                "unsupported",
-                f"{name}.layout {x.layout}: expected torch.strided; {name}.to_dense() has that",
-            )
-
-
-def _check_sink(q: Tensor, sink: Any) -> None:
-    if not isinstance(sink, Tensor):
-        raise Error("argument", f"sink {sink!r}: expected a tensor")
-    if sink.shape != (q.shape[-2],):
-        raise Error("shape", f"sink.shape {tuple(sink.shape)}: expected ({q.shape[-2]},)")
-    _refuse_complex("sink", sink)
 
 
 def _refuse_complex(name: str, x: Tensor) -> None:
@@ -251,6 +222,10 @@ def check_packed(a: Arguments) -> None:
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
     slopes, max_q, max_kv = None, 0, 0
+    if a.sink is not None:
+        if a.sink.shape != (q.shape[-2],):
+            raise Error("shape", f"sink.shape {tuple(a.sink.shape)}: expected ({q.shape[-2]},)")
+        _refuse_complex("sink", a.sink)
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
     elif a.q_lens is not None or a.kv_lens is not None:
@@ -308,8 +283,8 @@ def numbers(a: Arguments) -> Arguments:
         scale=None if scale is None else real_of("scale", scale),
         softcap=real_of("softcap", softcap),
         dropout_p=real_of("dropout_p", dropout_p),
-        max_q=length_of("max_q", a.max_q),
-        max_kv=length_of("max_kv", a.max_kv),
+        max_q=None if a.max_q is None else _whole("max_q", a.max_q),
+        max_kv=None if a.max_kv is None else _whole("max_kv", a.max_kv),
     )
 
 
@@ -333,9 +308,11 @@ def window_of(window: Any) -> tuple[int, int]:
 
 
 def _side(x: Any) -> Any:
-    if x is None:
-        return -1
-    return max(x if isinstance(x, (int, SymInt)) else integer("window", x), -1)
+    return -1 if x is None else max(_whole("window", x), -1)
+
+
+def _whole(name: str, x: Any) -> Any:
+    return x if isinstance(x, (int, SymInt)) else integer(name, x)
 
 
 def real_of(name: str, x: Any) -> float:
@@ -343,16 +320,6 @@ def real_of(name: str, x: Any) -> float:
     if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
         raise Error("unsupported", f"{name}.requires_grad True: {name} has no gradient")
     return x if isinstance(x, (int, float)) else real(name, x)
-
-
-def length_of(name: str, x: Any) -> Any:
-    """The longest length of a packed batch."""
-    if x is None or isinstance(x, (int, SymInt)):
-        return x
-    number = real(name, x)
-    if number != int(number):
-        raise Error("argument", f"{name} {x!r}: expected an integer")
-    return int(number)
 
 
 # ---- lengths ----
@@ -443,7 +410,6 @@ def without_gaps(
 ) -> tuple[Tensor, Tensor, Tensor, Arguments, Tensor | None]:
     """Packed sequences that use some of their rows, as those rows alone; and where each row of the
     result is, unless q is as it was."""
-    check_kinds(q, k, v, a)
     cu_q: Any = a.cu_q
     cu_kv = ends_beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
     look = checked() or (q.is_cpu and plain(q, k, v))
@@ -508,26 +474,47 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -
     return Moved(rows, torch.argsort(rows), moved)
 
 
-# ---- head sizes ----
+# ---- seed and offset of dropout ----
+
+_LIMIT = 2**32
 
 
-def fill_width(dim: int, v_dim: int) -> int:
-    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
-    step = _CUDA.head_dim_multiple
-    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
-        return 0
-    return round_up(max(dim, v_dim), step)
+def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Seed and offset, on the device of `like`.
+
+    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
+    """
+    if generator is not None:
+        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
+    drawn: Tensor = torch.ops.ordo.draw(like) if _compiling() else f.draw(like)
+    return drawn
 
 
-def width_of(q: Tensor, v: Tensor) -> int:
-    """Head size to fill the tensors of a call up to; 0: none needed."""
-    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
-
-
-def filled(width: int, *tensors: Tensor) -> list[Tensor]:
-    """The tensors with columns of zeros."""
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
-
-
-def round_up(size: int, step: int) -> int:
-    return -(-size // step) * step
+def rng_of(
+    q: Tensor,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
+    if seed is None and rng_state is None:
+        return draw(q, generator)
+    if generator is not None or (seed is not None and rng_state is not None):
+        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
+    if rng_state is not None:
+        if not isinstance(rng_state, Tensor):
+            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
+        return rng_state
+    given: Any = seed.tolist() if hasattr(seed, "tolist") else seed
+    try:
+        pair = tuple(map(index, (given, 0) if isinstance(given, int) else given))
+    except TypeError:
+        pair = ()
+    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
+        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
+    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
+    if q.is_cpu:
+        return torch.tensor(signed, dtype=torch.int64, device=q.device)
+    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
+    made[:1].fill_(signed[0])
+    return made

@@ -7,14 +7,17 @@ import os
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from .._library import Error
+from .._problem import Shard
+from .._words import Keying
 from . import _front as f
-from ._inputs import Lists, Rules, call_of, sequences
+from ._call import Arguments, prepare
+from ._inputs import Lists, Rules, call_of, fill_width, sequences
 
 _SHARE = 1 / 8  # of the free memory, unless set_keep_bits_memory() says otherwise
 _limit: int | float = _SHARE
@@ -93,68 +96,6 @@ def _limit_of(device: torch.device, capturing: bool = False) -> int:
     return int(_limit * (torch.cuda.mem_get_info(device)[0] + unused))
 
 
-_MODES = ("auto", "fused", "sequential", "overlapped", "pipelined")
-
-
-def dropout_mode() -> str:
-    """Where keep bits are made; changes no bit. choose_bits() in python/front/plans.h says more."""
-    mode = os.environ.get("ORDO_DROPOUT_MODE", "auto")
-    if mode not in _MODES:
-        raise Error("argument", f"ORDO_DROPOUT_MODE {mode!r}: expected {', '.join(_MODES)}")
-    return mode
-
-
-# ---- seed and offset of dropout ----
-
-_LIMIT = 2**32
-
-
-def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Seed and offset, on the device of `like`.
-
-    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
-    """
-    if generator is not None:
-        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
-    drawn: Tensor = torch.ops.ordo.draw(like) if torch.compiler.is_compiling() else f.draw(like)
-    return drawn
-
-
-def rng_of(
-    q: Tensor,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
-    if seed is None and rng_state is None:
-        return draw(q, generator)
-    if generator is not None or (seed is not None and rng_state is not None):
-        raise Error("argument", "seed, rng_state, generator: expected one of them at most")
-    if rng_state is not None:
-        if not isinstance(rng_state, Tensor):
-            raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
-        return rng_state
-    pair = (seed, 0) if isinstance(seed, int) else _pair(seed)
-    if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
-        raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
-    signed = [x - 2**64 if x >= 2**63 else x for x in pair]
-    if q.is_cpu:
-        return torch.tensor(signed, dtype=torch.int64, device=q.device)
-    made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
-    made[:1].fill_(signed[0])
-    return made
-
-
-def _pair(seed: Any) -> tuple[int, ...]:
-    """(seed, offset) of a NumPy number, a tensor or a sequence; empty if it is none of them."""
-    given = seed.tolist() if hasattr(seed, "tolist") else seed
-    try:
-        return tuple(map(index, (given, 0) if isinstance(given, int) else given))
-    except TypeError:
-        return ()
-
-
 # ---- bits that are made ahead ----
 
 
@@ -165,11 +106,8 @@ class PreparedDropout:
     offset, such as a recomputation, makes them again.
     """
 
-    def __init__(self, lists: Lists, key: Any, hidden: bool = True) -> None:
-        assert lists.rng is not None
-        self._hidden = hidden  # bits that the mask of the call hides have been made, too
-        self.rng_state: Tensor = lists.rng
-        self._lists = lists
+    def __init__(self, rng: Tensor, key: Any = None) -> None:
+        self.rng_state = rng
         self._key = key  # _look() of the call; None: seed and offset serve any
         self._bits: Tensor | None = None
         self._event: Any = None
@@ -179,12 +117,11 @@ class PreparedDropout:
 
         Raises Error if they are those of another call.
         """
-        if self._key is not None and not self.serves(q, k, lists, rules):
-            (problem, _), (other, _) = self._key, _look(q, k, lists, rules)
-            raise Error(
-                "argument", f"prepared for {_said(*problem)}: expected {_said(*other)}, with the "
-                "same lists",
-            )  # fmt: skip
+        if self._key is None:
+            return None
+        (said, rest, own), (other, others, given) = self._key, _look(q, k, lists, rules)
+        if said != other or rest != others or any(x is not y for x, y in zip(own, given)):
+            raise Error("argument", f"prepared for {said}: expected {other}, with the same lists")
         bits, self._bits = self._bits, None
         if bits is not None and self._event is not None:
             stream = torch.cuda.current_stream(bits.device)
@@ -192,73 +129,83 @@ class PreparedDropout:
             bits.record_stream(stream)
         return bits
 
-    def serves(self, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> bool:
-        """Whether the bits are those of a call with these tensors, lists and rules."""
-        if self._key is None:
-            return False
-        (problem, mask), (other, other_mask) = self._key, _look(q, k, lists, rules)
-        return (
-            problem == other
-            and (self._hidden or mask == other_mask)
-            and all(x is y for x, y in zip(self._lists[:3], lists[:3]))
-            and self._lists.sequence_ids is lists.sequence_ids
-        )
-
-
-def make_ahead(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lists: Lists,
-    rules: Rules,
-    stream: torch.cuda.Stream | None = None,
-    hidden: bool = False,
-) -> PreparedDropout:
-    """Begin to make the bits of a call, if they are to be made before it and fit. `hidden`: also
-    those that its mask hides, for the call may have another mask or lengths of its own."""
-    ahead = PreparedDropout(lists, _look(q, k, lists, rules), hidden)
-    if torch.compiler.is_compiling() or type(q) is not Tensor or torch._C._len_torch_dispatch_stack():
-        return PreparedDropout(lists, None)  # a graph makes its bits where it uses them
-    device = ahead.rng_state.device
-    flags, *rest = call_of(lists, rules)
-    flags |= f.KEEP if hidden else 0
-    if device.type != "cuda":
-        ahead._bits = _make(q, k, v, flags, rest)
-        return ahead
-    with torch.cuda.device(device):
-        side = _side(device) if stream is None else stream
-        side.wait_stream(torch.cuda.current_stream(device))  # for seed, offset and lists
-        with torch.cuda.stream(side):
-            bits = _make(q, k, v, flags, rest)
-            ahead._event = side.record_event()
-    if bits is not None:
-        for x in (bits, *lists):
-            if x is not None:
-                x.record_stream(side)
-    ahead._bits = bits
-    return ahead
-
-
-def _make(q: Tensor, k: Tensor, v: Tensor, flags: int, rest: Any) -> Tensor | None:
-    try:
-        bits: Tensor | None = f.keep_bits(q, k, v, flags, *rest)
-    except RuntimeError as error:
-        raise f.error_of(error) from None
-    return bits
-
 
 def _look(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Any:
-    """(what keep bits depend on beside seed, offset and lists; what decides which are read)."""
-    packed = lists.cu_q is not None
-    longest = (rules.max_q, rules.max_kv) if packed else (0, 0)
-    problem = (
-        packed, sequences(q, lists), q.shape[-2], q.shape[-3], k.shape[-3], longest,
-        rules.dropout_p, rules.keying, rules.shard or (0,) * 7,
-    )  # fmt: skip
-    return problem, (lists.q_lens is not None, rules.mask, rules.left, rules.right)
+    """What keep bits depend on beside seed and offset: in words, the rest, and lists."""
+    said = (
+        f"batch {sequences(q, lists)}, {q.shape[-2]} heads, {q.shape[-3]} x {k.shape[-3]} "
+        f"{'rows' if lists.cu_q is None else 'packed rows'}, dropout_p {rules.dropout_p:g}, "
+        f"keying {rules.keying}"
+    )
+    rest = rules.dropout_p, rules.max_q, rules.max_kv, rules.shard or (0,) * 7
+    return said, rest, (lists.cu_q, lists.cu_kv, lists.sequence_ids)
 
 
-def _said(*problem: Any) -> str:
-    packed, batch, heads, rows, columns, _, p, keying, _ = problem
-    kind = "packed rows" if packed else "rows"
-    return f"batch {batch}, {heads} heads, {rows} x {columns} {kind}, dropout_p {p:g}, keying {keying}"
+def prepare_dropout(
+    q_shape: Sequence[int],
+    k_shape: Sequence[int] | None = None,
+    *,
+    dropout_p: float,
+    device: torch.device | str | int,
+    dtype: torch.dtype | None = None,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    keying: Keying = "ordo",
+    cu_q: Tensor | None = None,
+    cu_kv: Tensor | None = None,
+    max_q: int | None = None,
+    max_kv: int | None = None,
+    sequence_ids: Tensor | None = None,
+    shard: Shard | None = None,
+    stream: torch.cuda.Stream | None = None,
+) -> PreparedDropout:
+    """Draw seed and offset now, and make the keep bits of a call while other work runs.
+
+        made = prepare_dropout(q_shape, dropout_p=0.1, device=x.device, causal=True)
+        q, k, v = project(x)
+        o, lse = attention(q, k, v, causal=True, dropout_p=0.1, prepared=made)
+
+    q_shape and k_shape (None: the same) are those of q and k in attention(), and so are the other
+    arguments. dtype is that of q, by default bfloat16 on CUDA and float32 on the CPU. The bits are
+    made on `stream`, by default one of ordo's own, and attention() waits for them there; on the CPU
+    they are made at once. They are made only if the mode says so (ORDO_DROPOUT_MODE, or what the
+    plan recommends) and set_keep_bits_memory() leaves room. Results are the same in any case.
+    """
+    with torch.no_grad(), torch.autocast(torch.device(device).type, enabled=False):
+        default = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+        one = torch.empty(1, dtype=dtype or default, device=device)  # of which all rows are views
+        if stream is not None and stream.device != one.device:
+            raise Error("argument", f"stream.device {stream.device}: expected {one.device}, that of q")
+        if not dropout_p > 0:
+            raise Error("argument", f"dropout_p {dropout_p!r}: expected more than 0")
+        width = fill_width(q_shape[-1], q_shape[-1]) if one.is_cuda else 0
+        shapes = q_shape, q_shape if k_shape is None else k_shape
+        q, k = (one.expand(*x[:-1], width or x[-1]) for x in shapes)
+        a = Arguments(
+            causal=causal, dropout_p=dropout_p, keying=keying, shard=shard, seed=seed,
+            rng_state=rng_state, generator=generator, cu_q=cu_q, cu_kv=cu_kv, max_q=max_q,
+            max_kv=max_kv, sequence_ids=sequence_ids,
+        )  # fmt: skip
+        q, k, _, lists, rules = prepare(q, k, k, a, now=True)
+    flags, *rest = call_of(lists, rules)
+    call = flags | f.KEEP, *rest  # with the bits that the mask hides: the call may have another one
+    assert lists.rng is not None
+    if torch.compiler.is_compiling() or type(q) is not Tensor or torch._C._len_torch_dispatch_stack():
+        return PreparedDropout(lists.rng)  # a graph makes its bits where it uses them
+    ahead = PreparedDropout(lists.rng, _look(q, k, lists, rules))
+    if not one.is_cuda:
+        ahead._bits = f.run(f.keep_bits, q, k, k, *call)
+        return ahead
+    with torch.cuda.device(one.device):
+        side = _side(one.device) if stream is None else stream
+        side.wait_stream(torch.cuda.current_stream(one.device))  # for seed, offset and lists
+        with torch.cuda.stream(side):
+            ahead._bits = f.run(f.keep_bits, q, k, k, *call)
+            ahead._event = side.record_event()
+    if ahead._bits is not None:
+        for x in (ahead._bits, *lists):
+            if x is not None:
+                x.record_stream(side)
+    return ahead

@@ -3,7 +3,7 @@
     forward        o, lse, and the keep bits that the backward pass is to read
     backward       dq, dk, dv, dsink
     backward_part  dq, dk, dv of some rows, with sums that are carried on
-    keep_bits      the keep bits of a call, made ahead of it
+    keep_bits      the keep bits of a call, made ahead of it; with ASK the line of its plan
     draw           seed and offset
     gemm           a matrix product (python/front/gemm.h)
     eager_forward, eager_backward  the first two for _node.py alone, which makes no graph of them: they
@@ -110,6 +110,14 @@ below = torch._C._AutoDispatchBelowAutograd
 _STATUS = re.compile(
     r"\s*(argument|shape|align|unsupported|overflow|memory|device|internal|file|parse): (.*)", re.DOTALL
 )
+
+
+def run(operator: Any, *given: Any) -> Any:
+    """Its results, or the Error that it was refused with."""
+    try:
+        return operator(*given)
+    except RuntimeError as error:
+        raise error_of(error) from None
 
 
 def error_of(error: RuntimeError) -> Exception:

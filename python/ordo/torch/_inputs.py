@@ -1,21 +1,21 @@
-"""What a pass is given: its rules, the tensors beside q, k and v, and whether they fit together."""
+"""What a pass is given: its rules, the tensors beside q, k and v, whether they fit together, and the plan."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+import functools
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from .._library import Error
+from .._machine import backend_limits
+from .._plan import Plan
 from .._words import Mask
 from . import _front as f
 
-DTYPES: dict[Any, Literal["f32", "bf16", "f16"]] = {
-    torch.float32: "f32",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-}
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_CUDA = backend_limits("cuda")
 
 
 class Rules(NamedTuple):
@@ -103,92 +103,22 @@ def rules_of(flags: int, scale: float, softcap: float, dropout_p: float, sizes: 
         max_q, max_kv, scale, mask, left, right, softcap, dropout_p, keying, tuple(shard)
     )
 
-# ---- checks; fake tensors will do ----
+
+def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
+    """q and its like as attention() takes them."""
+    if not flags & f.HEADS_FIRST:
+        return list(tensors)
+    transposed = [x.transpose(1, 2) for x in tensors]
+    return [x.flatten(0, 1) for x in transposed] if flags & f.CU_Q else transposed
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0) -> None:
-    """Raise Error if tensors contradict each other."""
-    packed = lists.cu_q is not None
-    axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != (3 if packed else 4):
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes}")
-        if x.dtype not in DTYPES:
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected {_names(DTYPES)}")
-        if x.dtype != q.dtype:
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected that of q, {q.dtype}")
-        if x.device != q.device:
-            raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
-    if q.is_cuda and q.dtype == torch.float32:
-        raise Error(
-            "unsupported",
-            "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; run under "
-            'torch.autocast("cuda", torch.bfloat16), or convert q, k and v by .to(torch.bfloat16)',
-        )
-    if k.shape[:-1] != v.shape[:-1]:
-        raise Error("shape", f"v.shape {tuple(v.shape)}: expected {tuple(k.shape[:-1])} as k has")
-    if k.shape[-1] != q.shape[-1]:
-        raise Error(
-            "shape", f"k.shape {tuple(k.shape)}: expected the head size of q, {q.shape[-1]}"
-        )
-    if not packed and k.shape[0] != q.shape[0]:
-        raise Error("shape", f"k.shape {tuple(k.shape)}: expected the batch of q, {q.shape[0]}")
-    check_lists(q, lists)
-    if dropout_p > 0 and lists.rng is None:
-        raise Error("argument", f"rng None: expected a tensor with dropout_p {dropout_p}")
-
-
-def check_lists(q: Tensor, lists: Lists) -> None:
-    """Raise Error if a list does not fit q."""
-    batch = sequences(q, lists)
-    if batch < 0:
-        raise Error("shape", "cu_q.shape (0,): expected (batch + 1,)")
-    if lists.rng is not None:
-        check_rng(lists.rng, q)
-    for name, x, count, dtype in (
-        ("cu_q", lists.cu_q, batch + 1, torch.int32),
-        ("cu_kv", lists.cu_kv, batch + 1, torch.int32),
-        ("q_lens", lists.q_lens, batch, torch.int32),
-        ("kv_lens", lists.kv_lens, batch, torch.int32),
-        ("sequence_ids", lists.sequence_ids, batch, torch.int64),
-    ):
-        if x is None:
-            continue
-        if x.shape != (count,):
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected ({count},)")
-        _check_list(name, x, dtype, q)
-    if lists.slopes is not None:
-        heads = q.shape[-2]
-        if lists.slopes.shape != (heads,) and lists.slopes.shape != (batch, heads):
-            raise Error(
-                "shape",
-                f"slopes.shape {tuple(lists.slopes.shape)}: expected ({heads},) or "
-                f"({batch}, {heads})",
-            )
-        _check_list("slopes", lists.slopes, torch.float32, q)
-    for name, x in zip(Lists._fields[7:], lists[7:]):
-        if x is not None:
-            _check_list(name.replace("_", "_mask.", 1), x, torch.int32, q)
-
-
-def check_rng(rng: Tensor, q: Tensor) -> None:
-    if rng.shape != (2,):
-        raise Error("shape", f"rng.shape {tuple(rng.shape)}: expected (2,)")
-    _check_list("rng", rng, torch.int64, q)
-
-
-def _check_list(name: str, x: Tensor, dtype: Any, q: Tensor) -> None:
-    if x.dtype != dtype:
-        raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
-    if x.device != q.device:
-        raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
-    if not x.is_contiguous():
-        raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
-
-
-def _names(things: Any) -> str:
-    words = [str(x) for x in things]
-    return ", ".join(words[:-1]) + " or " + words[-1]
+def saved_rows_first(flags: int, name: str, x: Tensor) -> Tensor:
+    """A tensor of a backward pass, by its name, as attention() gives or takes it."""
+    if name in ("lse", "dlse"):
+        return x
+    if name in ("o", "dout") and not flags & f.LIKE_Q:
+        return x.flatten(0, 1) if flags & f.HEADS_FIRST and flags & f.CU_Q else x
+    return rows_first(flags, x)[0]
 
 
 def sequences(q: Tensor, lists: Lists) -> Any:
@@ -200,41 +130,101 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
     return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])
 
 
-def o_shape(q: Tensor, v: Tensor) -> tuple[Any, ...]:
-    return (*q.shape[:-1], v.shape[-1])
+# ---- head sizes ----
 
 
-def lse_shape(q: Tensor) -> tuple[Any, ...]:
-    """(batch, head, row), packed (head, row)."""
-    return (*q.shape[:-3], q.shape[-2], q.shape[-3])
+def fill_width(dim: int, v_dim: int) -> int:
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
+    step = _CUDA.head_dim_multiple
+    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
+        return 0
+    return -(-max(dim, v_dim) // step) * step
 
 
-def check_one(name: str, x: Tensor, shape: Any, dtype: Any, device: Any) -> None:
-    """Raise Error unless a tensor is of this shape and type, on this device."""
-    if x.shape != shape:
-        raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
-    if x.dtype != dtype:
-        raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
-    if x.device != device:
-        raise Error("argument", f"{name}.device {x.device}: expected {device}")
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
 
 
-def check_saved(
-    dout: Tensor, dlse: Tensor | None, q: Tensor, v: Tensor, o: Tensor, lse: Tensor
-) -> None:
-    """Raise Error unless what a forward pass gave, and the gradients, fit its inputs."""
-    for name, x, shape, dtype in (
-        ("dout", dout, o_shape(q, v), q.dtype),
-        ("o", o, o_shape(q, v), q.dtype),
-        ("lse", lse, lse_shape(q), torch.float32),
-        ("dlse", dlse, lse_shape(q), torch.float32),
-    ):
-        if x is not None:
-            check_one(name, x, shape, dtype, q.device)
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+
+
+# ---- the plan of a call ----
+
+
+def plan_line(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str:
+    """The line of a call's plan; raises Error for what an operator would refuse. Nothing is drawn."""
+    width = width_of(q, v)
+    if width:
+        q, k, v = filled(width, q, k, v)
+    flags, *rest = call
+    line: Tensor = f.run(f.keep_bits, q, k, v, flags | f.ASK, *rest)
+    return line.numpy().tobytes()[:-1].decode()
+
+
+def plan_of(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Plan:
+    """The plan that C made for a call."""
+    return _parsed(plan_line(q, k, v, call))
+
+
+_parsed = functools.lru_cache(maxsize=512)(Plan.parse)
+
+
+# ---- checks ----
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0, **saved: Any) -> None:
+    """Raise Error if tensors contradict each other; fake ones will do. `saved`: of a backward pass."""
+    packed = lists.cu_q is not None
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != (3 if packed else 4):
+            axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes}")
+    if q.dtype not in DTYPES:
+        raise Error("argument", f"q.dtype {q.dtype}: expected {', '.join(map(str, DTYPES))}")
+    if q.is_cuda and q.dtype == torch.float32:
+        raise Error(
+            "unsupported",
+            "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; run under "
+            'torch.autocast("cuda", torch.bfloat16), or convert q, k and v by .to(torch.bfloat16)',
+        )
+    batch, heads = sequences(q, lists), q.shape[-2]
+    if batch < 0:
+        raise Error("shape", "cu_q.shape (0,): expected (batch + 1,)")
+    if dropout_p > 0 and lists.rng is None:
+        raise Error("argument", f"rng None: expected a tensor with dropout_p {dropout_p}")
+    keys = k.shape[:-1] if packed else (batch, *k.shape[1:-1])
+    ends, each = ((batch + 1,), torch.int32), ((batch,), torch.int32)
+    out, lse = (*q.shape[:-1], v.shape[-1]), (*q.shape[:-3], heads, q.shape[-3])
+    slopes = (heads,) if lists.slopes is None or lists.slopes.dim() == 1 else (batch, heads)
+    expected = {
+        "q": (q.shape, q.dtype), "k": ((*keys, q.shape[-1]), q.dtype), "v": ((*keys, v.shape[-1]), q.dtype),
+        "rng": ((2,), torch.int64), "cu_q": ends, "cu_kv": ends, "q_lens": each, "kv_lens": each,
+        "sequence_ids": ((batch,), torch.int64), "slopes": (slopes, torch.float32),
+        "sink": ((heads,), torch.float32), "dout": (out, q.dtype), "o": (out, q.dtype),
+        "lse": (lse, torch.float32), "dlse": (lse, torch.float32),
+    }  # fmt: skip
+    given = {"q": q, "k": k, "v": v, **lists._asdict(), **saved}
+    given = {name: x for name, x in given.items() if x is not None}
+    # Tensors with data come here too if a single one is on the meta device.
+    place = next((x.device for x in given.values() if not x.is_meta), q.device)
+    for name, x in given.items():
+        shape, dtype = expected.get(name, (x.shape, torch.int32))  # those of a block mask
+        if x.shape != shape:
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
+        if x.dtype != dtype:
+            raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
+        if x.device != place:
+            whose = "" if name == "q" else "that of q, "
+            raise Error("argument", f"{name}.device {x.device}: expected {whose}{place}")
+        if name in Lists._fields and not x.is_contiguous():
+            raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
 
 
 def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
-    """Raise Error if a list of lengths is wrong. Waits for the device."""
+    """Raise Error if a list of lengths is wrong, or one of sequence_ids. Waits for the device."""
     rows, columns = q.shape[-3], k.shape[-3]
     for name, ends, total, longest in (
         ("cu_q", lists.cu_q, rows, rules.max_q),
@@ -242,9 +232,14 @@ def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
     ):
         if ends is not None:
             check_ends(name, ends.tolist(), total, longest)
-    for name, lengths, most in (("q_lens", lists.q_lens, rows), ("kv_lens", lists.kv_lens, columns)):
-        if lengths is not None:
-            check_each(name, lengths.tolist(), [most] * len(lengths))
+    ids = 2**32 // (rules.shard and rules.shard[4] or q.shape[-2]) - 1
+    for name, each, most in (
+        ("q_lens", lists.q_lens, rows),
+        ("kv_lens", lists.kv_lens, columns),
+        ("sequence_ids", lists.sequence_ids, ids),
+    ):
+        if each is not None:
+            check_each(name, each.tolist(), [most] * len(each))
 
 
 def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
@@ -263,4 +258,5 @@ def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
 def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
     for b, (length, room) in enumerate(zip(lengths, rooms)):
         if not 0 <= length <= room:
-            raise Error("shape", f"{name}[{b}] {length}: expected 0..{room}")
+            status = "argument" if name == "sequence_ids" else "shape"
+            raise Error(status, f"{name}[{b}] {length}: expected 0..{room}")

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from torch.utils.flop_counter import register_flop_formula
+
 from .._library import Error
 from . import _front as f
-from ._inputs import Call, check, check_saved, lists_of
+from ._call import refuse_tangents, refuse_transforms
+from ._inputs import Call, check, lists_of, rows_first, saved_rows_first
 
 
 Pair = tuple[Tensor, Tensor]  # o and lse
@@ -31,12 +34,11 @@ _DROPS = f.RNG | f.DRAW
 def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
     """(o, lse) of plain tensors, with gradients for q, k, v and sink from both."""
     try:
-        if forward_ad._current_level >= 0 or (
-            _grad_enabled()
-            and (
-                q.requires_grad or k.requires_grad or v.requires_grad
-                or (sink is not None and sink.requires_grad)
-            )
+        if forward_ad._current_level >= 0:
+            refuse_tangents(q, k, v, sink)
+        if _grad_enabled() and (
+            q.requires_grad or k.requires_grad or v.requires_grad
+            or (sink is not None and sink.requires_grad)
         ):  # fmt: skip
             pair: Pair = _apply(q, k, v, sink, call, True)
             return pair
@@ -50,16 +52,8 @@ def watched(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Pair:
     """The same of other tensors."""
     if _compiling() or torch._C._get_tracing_state():  # never Node: in torch.func.grad Dynamo drops its formula
         return torch.ops.ordo.forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
-    if torch._C._functorch.peek_interpreter_stack():
-        raise Error(
-            "unsupported",
-            "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
-            "torch.autograd.grad() or backward()",
-        )
-    try:
-        return _forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+    refuse_transforms()
+    return f.run(_forward, q, k, v, *call)[:2]  # type: ignore[no-any-return]
 
 
 class Node(torch.autograd.Function):
@@ -176,55 +170,50 @@ for _name in ("eager_forward", "eager_backward", "backward_part", "keep_bits", "
 
 # ---- fake kernels ----
 
-
-def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
-    """As attention() takes them."""
-    if not flags & f.HEADS_FIRST:
-        return list(tensors)
-    transposed = [x.transpose(1, 2) for x in tensors]
-    return [x.flatten(0, 1) for x in transposed] if flags & f.CU_Q else transposed
+_REST = (0.0, 0.0, ())  # the defaults of softcap, dropout_p and sizes
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, flags: int, more: Any, dropout_p: float) -> Any:
-    """(rows-first q and v), or an Error where tensors contradict each other."""
+def _fake(name: str) -> Any:
+    return torch.library.register_fake(f"ordo::{name}", lib=f.library)
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, call: Any, saved: Any = {}) -> Any:
+    """q, k and v with rows first, or an Error where tensors contradict each other."""
+    flags, _, more, *rest = call
+    _, dropout_p, _ = (*rest, *_REST[len(rest) :])
     if flags & f.HEADS_FIRST:
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x.dim() != 4:
                 raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
-    rows, keys, values = rows_first(flags, q, k, v)
-    check(rows, keys, values, lists_of(flags, more), dropout_p)
-    return rows, keys, values
+    rows = rows_first(flags, q, k, v)
+    sink = more[-1] if flags & f.SINK else None
+    saved = {name: None if x is None else saved_rows_first(flags, name, x) for name, x in saved.items()}
+    check(*rows, lists_of(flags, more), dropout_p, sink=sink, **saved)
+    return rows
 
 
-@torch.library.register_fake("ordo::forward", lib=f.library)
-def _forward_fake(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-    dropout_p: float = 0.0, sizes: Any = (),
-) -> Any:  # fmt: skip
-    rows, _, values = _check(q, k, v, flags, more, dropout_p)
+@_fake("forward")
+def _forward_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Any:
+    rows, _, values = _check(q, k, v, (flags, *call))
     lse = q.new_empty((*rows.shape[:-3], rows.shape[-2], rows.shape[-3]), dtype=torch.float32)
-    if flags & f.HEADS_FIRST:
-        b, h, r, _ = q.shape
-        o = q.new_empty((b, r, h, v.shape[-1]))
-        return o.transpose(1, 2) if flags & f.LIKE_Q else o, lse, None
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), lse, None
+    if not flags & f.HEADS_FIRST:
+        return q.new_empty((*q.shape[:-1], v.shape[-1])), lse, None
+    o = q.new_empty((q.shape[0], q.shape[2], q.shape[1], v.shape[-1]))
+    return o.transpose(1, 2) if flags & f.LIKE_Q else o, lse, None
 
 
-@torch.library.register_fake("ordo::eager_forward", lib=f.library)
+@_fake("eager_forward")
 def _eager_forward_fake(*given: Any) -> Any:
     return *_forward_fake(*given), None
 
 
-@torch.library.register_fake("ordo::eager_backward", lib=f.library)
-@torch.library.register_fake("ordo::backward", lib=f.library)
+@_fake("eager_backward")
+@_fake("backward")
 def _backward_fake(
     dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flags: int,
-    scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0, sizes: Any = (),
+    scale: float, more: Any, *rest: Any,
 ) -> Any:  # fmt: skip
-    _check_places(dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse, dlse=dlse), flags, more)
-    _check(q, k, v, flags, more, dropout_p)
-    if not flags & f.HEADS_FIRST:
-        check_saved(dout, dlse, q, v, o, lse)
+    _check(q, k, v, (flags, scale, more, *rest), dict(dout=dout, dlse=dlse, o=o, lse=lse))
 
     def grad(x: Tensor, wanted: bool) -> Any:
         if not wanted:
@@ -238,28 +227,49 @@ def _backward_fake(
     return grad(q, not flags & f.NO_DQ), grad(k, keys), grad(v, keys), sink
 
 
-def _check_places(given: dict[str, Any], flags: int, more: Any) -> None:
-    """Tensors with data come here too if a single one is on the meta device."""
-    given.update(lists_of(flags, more)._asdict())
-    if flags & f.SINK:
-        given["sink"] = more[-1]
-    places = {name: x.device for name, x in given.items() if x is not None}
-    expected = next((x for x in places.values() if x.type != "meta"), None)
-    for name, place in places.items():
-        if expected is not None and place != expected:
-            raise Error("argument", f"{name}.device {place}: expected {expected}")
-
-
-@torch.library.register_fake("ordo::keep_bits", lib=f.library)
-def _keep_bits_fake(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-    dropout_p: float = 0.0, sizes: Any = (),
-) -> Any:  # fmt: skip
-    rows, keys, _ = _check(q, k, v, flags, more, dropout_p)
+@_fake("keep_bits")
+def _keep_bits_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Any:
+    rows, keys, _ = _check(q, k, v, call)
     down, across = (-(-x // 16) for x in (rows.shape[-3], keys.shape[-3]))
     return q.new_empty(down * across, dtype=torch.uint8)
 
 
-@torch.library.register_fake("ordo::draw", lib=f.library)
+@_fake("draw")
 def _draw_fake(like: Tensor) -> Tensor:
     return like.new_empty(2, dtype=torch.int64)
+
+
+# ---- formulas of torch.utils.flop_counter.FlopCounterMode ----
+
+
+def _flops(q: Tensor, k: Tensor, v: Tensor, wide: int, narrow: int, call: Any) -> int:
+    """As those of PyTorch's own attention: products of all keys and rows of each sequence, whatever the
+    mask leaves out; padding counts, too. `wide` of them are along the axis of q, `narrow` of v."""
+    flags, _, more, *rest = call
+    q, k, v = rows_first(flags, q, k, v)
+    lists = lists_of(flags, more)
+    pairs: Any = q.shape[0] * k.shape[1] * (1 if lists.cu_q is not None else q.shape[1])
+    if lists.cu_q is not None and lists.cu_kv is not None:
+        ends = lists.cu_q
+        if ends.is_meta or isinstance(ends, torch._subclasses.FakeTensor):  # no lengths to read
+            pairs = q.shape[0] * rest[2][3]  # max_kv
+        else:
+            pairs = (ends.diff().long() * lists.cu_kv.diff().long().to(ends.device)).sum()
+    return int(2 * q.shape[-2] * int(pairs) * (wide * q.shape[-1] + narrow * v.shape[-1]))
+
+
+@register_flop_formula(torch.ops.ordo.forward, get_raw=True)
+def _count_forward(q: Tensor, k: Tensor, v: Tensor, *call: Any, out_val: Any = None) -> int:
+    return _flops(q, k, v, 1, 1, call)
+
+
+@register_flop_formula(torch.ops.ordo.backward, get_raw=True)
+def _count_backward(dout: Any, dlse: Any, *given: Any, out_val: Any = None) -> int:
+    """Scores again, dP and dV; dQ and dK."""
+    return _flops(*given[:3], 3, 2, given[5:])
+
+
+@register_flop_formula(torch.ops.ordo.backward_part, get_raw=True)
+def _count_part(*given: Any, out_val: Any = None) -> int:
+    """The same of the rows that are given; the sums and `carry` come behind the tensors."""
+    return _count_backward(*given[:7], *given[10:])

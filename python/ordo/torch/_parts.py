@@ -6,16 +6,22 @@ next rows goes on from there: ordo_call.carry in ordo/attention.h.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._attention import CARRIES, Carry, Gradient, wanted_gradients
+from .._library import Error
+from .._problem import Shard
+from .._words import Keying
 from . import _front as f
-from ._inputs import Lists, Rules, call_of
-from ._call import filled, width_of
+from ._call import Arguments, prepare
+from ._inputs import Lists, Rules, call_of, empty, filled, width_of
 
 CARRY_IN, CARRY_OUT = 1, 2
+Some = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Saved(NamedTuple):
@@ -36,11 +42,6 @@ class Sums(NamedTuple):
     carry: int
 
 
-class Wanted(NamedTuple):
-    dq: bool
-    keys: bool  # dk and dv; not with CARRY_OUT
-
-
 def forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -49,11 +50,8 @@ def forward(
     if width:
         q, k, v = filled(width, q, k, v)
     more, *rest = call_of(lists, rules)
-    try:
-        with f.below():
-            o, lse, _ = f.forward(q, k, v, more | flags, *rest)
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+    with f.below():
+        o, lse, _ = f.run(f.forward, q, k, v, more | flags, *rest)
     return _narrow(o, dim, like if flags & f.LIKE_Q else None) if width else o, lse
 
 
@@ -65,34 +63,99 @@ def _narrow(x: Tensor, dim: int, like: Tensor | None) -> Tensor:
 
 
 def backward(
-    rows: Saved, k: Tensor, v: Tensor, lists: Lists, rules: Rules, want: Wanted = Wanted(True, True),
-    sums: Sums | None = None, flags: int = 0,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """(dq, dk, dv), None where they are not wanted."""
+    rows: Saved, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0, sums: Sums | None = None
+) -> Some:
+    """(dq, dk, dv), None where they are not wanted: NO_DQ, NO_DKV; the latter with CARRY_OUT."""
     q, o, lse, dout, dlse = rows
-    width, likes = width_of(q, v), (q, k, v)
-    wide = None if sums is None else [sums.dk, sums.dv]
+    width, likes, given = width_of(q, v), (q, k, v), sums
     if width:
         q, k, v, o, dout = filled(width, q, k, v, o, dout)
-        wide = None if wide is None else filled(width, *wide)
+        given = None if sums is None else Sums(*filled(width, *sums[:2]), sums.carry)
     more, *rest = call_of(lists, rules)
-    more |= flags | (0 if want.dq else f.NO_DQ) | (0 if want.keys else f.NO_DKV)
-    given = dout, dlse, q, k, v, o, lse, more, *rest
-    try:
-        with f.below():
-            if wide is None or sums is None:
-                made = f.backward(*given)[:3]
-            else:
-                made = f.backward_part(*given[:7], *wide, sums.carry, *given[7:])
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+    run = f.backward if sums is None else f.backward_part
+    with f.below():
+        made = f.run(run, dout, dlse, q, k, v, o, lse, *(given or ()), more | flags, *rest)[:3]
     if not width:
         return made  # type: ignore[no-any-return]
-    if sums is not None and wide is not None:
-        for x, y in zip(sums[:2], wide):
-            x.copy_(y[..., : x.shape[-1]])
+    for x, y in zip((sums or ())[:2], (given or ())[:2]):
+        x.copy_(y[..., : x.shape[-1]])
     laid = likes if flags & f.LIKE_Q else (None, None, None)
     dq, dk, dv = (
         None if x is None else _narrow(x, y.shape[-1], z) for x, y, z in zip(made, likes, laid)
     )
     return dq, dk, dv
+
+
+# ---- for those who cut sequences ----
+
+
+def backward_part(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    *,
+    dlse: Tensor | None = None,
+    gradients: Sequence[Gradient] = ("dq", "dk", "dv"),
+    carry: Carry = "",
+    dk_sums: Tensor | None = None,
+    dv_sums: Tensor | None = None,
+    causal: bool | Literal["bottom-right", "top-left"] = False,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+    softcap: float = 0.0,
+    slopes: Tensor | None = None,
+    dropout_p: float = 0.0,
+    seed: int | Sequence[int] | None = None,
+    rng_state: Tensor | None = None,
+    keying: Keying = "ordo",
+    cu_q: Tensor | None = None,
+    cu_kv: Tensor | None = None,
+    max_q: int | None = None,
+    max_kv: int | None = None,
+    q_lens: Tensor | None = None,
+    kv_lens: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    shard: Shard | None = None,
+) -> Some:
+    """(dq, dk, dv) of one backward pass, for those who cut sequences. It records no gradients.
+
+    q, k, v, o, lse and the keywords are what attention() took and gave for these rows; `shard`
+    says which rows of the sequence they are. The gradients are contiguous, and None if not computed.
+
+        dout, dlse       gradients of o and of lse
+        gradients        those to compute: ("dq",), ("dk", "dv") or all
+        carry            "out" for the first part of the rows, "in+out" for those after it, "in" for
+                         the last one: parts of whole backward tiles, in the order in which the
+                         plan visits rows (last rows first under masks that cut, first rows first
+                         under full ones), have the bits of one pass
+        dk_sums, dv_sums float32, contiguous, of the shapes of k and v: read with "in", written with
+                         "out"; with "out" dk and dv are None
+    """
+    if cu_q is not None and (q_lens is not None or kv_lens is not None):
+        raise Error("unsupported", "q_lens or kv_lens beside cu_q: expected one of the two layouts")
+    if dropout_p and seed is None and rng_state is None:
+        raise Error("argument", "seed and rng_state None: expected those of the forward pass")
+    wanted = wanted_gradients(gradients, carry)
+    if ("dk" in wanted) != ("dv" in wanted):
+        raise Error("argument", f"gradients {gradients!r}: expected dk and dv together, or neither")
+    for name, x in (("dk_sums", dk_sums), ("dv_sums", dv_sums)):
+        if (x is not None) != bool(carry):
+            given, expected = ("None", "a tensor") if x is None else ("given", "None")
+            raise Error("argument", f"{name} {given}: expected {expected} with carry {carry!r}")
+    arguments = Arguments(
+        causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, None,
+        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
+    )  # fmt: skip
+    q, k, v, lists, rules = prepare(q, k, v, arguments)
+    sums = None
+    if dk_sums is not None and dv_sums is not None:
+        sums = Sums(dk_sums.detach(), dv_sums.detach(), CARRIES[carry])
+    flags = (0 if "dq" in wanted else f.NO_DQ) | (0 if "dk" in wanted else f.NO_DKV)
+    made = backward(Saved(q, o, lse, dout, dlse), k, v, lists, rules, flags, sums)
+    if sums is not None and carry == "out" and empty(q, k, lists):  # nothing was written
+        sums.dk.zero_()
+        sums.dv.zero_()
+    return made

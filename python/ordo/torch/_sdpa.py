@@ -26,7 +26,7 @@ from torch.nn.attention import register_flash_attention_impl
 
 from .._library import Error
 from . import _front as f
-from ._dropout import rng_of
+from ._call import rng_of
 from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from bits import same
 from ordo.run._reproducible import needs_cublas_variable
-from ordo.torch import _attention, _front, _node
+from ordo.torch import _front, _node
 from ordo.torch._call import Arguments
 from ordo.torch._kept import kept_elements, signed_probabilities
 from situations import captured, on_another_stream
@@ -118,7 +118,7 @@ def chosen(mode):
     os.environ.pop("ORDO_DROPOUT_MODE", None)
     if mode:
         os.environ["ORDO_DROPOUT_MODE"] = mode
-    _attention.forget()
+    _front.forget_plans()
 
 
 # ---- the table, and what a call costs ----
@@ -311,7 +311,7 @@ def keep_bits_memory():
     device; kept bits are released."""
     inputs, dout = tensors(batch=1, rows=16384, heads=16, kv_heads=16)
     rules = dict(causal=True, dropout_p=0.1, seed=(1, 2))
-    _attention.forget()
+    _front.forget_plans()
     held, real = [], _front.hold
     _node.f.hold = lambda device, size: held.append(size) or real(device, size)
     made, said, one = {}, [], 16 * 16384 * 16384 // 8

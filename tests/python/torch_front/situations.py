@@ -393,7 +393,7 @@ def run(case: Case) -> list[str]:
     mode = case.values["mode"]
     os.environ["ORDO_DROPOUT_MODE"] = MODES.get(mode, mode)
     ordo.torch.set_keep_bits_memory(4096 if mode == "little memory" else None)
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     with contextlib.ExitStack() as stack:
         stack.callback(ordo.torch.set_keep_bits_memory, None)
         stack.callback(os.environ.pop, "ORDO_DROPOUT_MODE")

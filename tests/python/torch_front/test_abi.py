@@ -15,7 +15,8 @@ import pytest
 import torch
 from bits import same
 from ordo._library import path
-from ordo.torch import _attention, _front, _plans
+from ordo.torch import _front
+from ordo.torch._inputs import plan_of
 
 SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
 LIBRARY = Path(path).with_name("libordo_torch.so")
@@ -73,12 +74,14 @@ def test_threads_that_make_the_first_call_together_keep_one_plan():
 
 
 def test_the_machine_is_read_anew_after_forget(monkeypatch):
-    for name in ("h100", "h200"):
-        monkeypatch.setenv("ORDO_MACHINE", name)
-        _attention.forget()
-        assert _plans.machine_of(0).name == name
+    x = torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16)
+    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
+    monkeypatch.setenv("ORDO_EMULATE", "h200")
+    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
+    _front.forget_plans()
+    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "emulator"
     monkeypatch.undo()
-    _attention.forget()
+    _front.forget_plans()
 
 
 def test_a_seed_lies_where_the_queries_are():

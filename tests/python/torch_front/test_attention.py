@@ -169,7 +169,7 @@ def test_a_known_call_reads_its_lists_again(kind):
 
     for first in (5, 20, 5):
         known = [results(*given, causal=True, **rules) for *given, rules in calls(first)]
-        ordo.torch._attention.forget()
+        ordo.torch._front.forget_plans()
         assert all(equal(x, results(*given, causal=True, **rules)) for x, (*given, rules) in zip(known, calls(first)))
 
 
@@ -198,7 +198,7 @@ def test_chunks_with_dropout_at_blocks_of_keep_bits(step):
 def test_the_bits_of_an_h200(dropout, tmp_path, monkeypatch, command):
     """ORDO_EMULATE: CPU tensors get the bits of a GPU, which an audit finds equal."""
     monkeypatch.setenv("ORDO_EMULATE", "h200")
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     inputs, dout = tensors(1, 150, 150, 4, 2, 64, 64, torch.bfloat16)
     rules = dict(causal=True, dropout_p=dropout, seed=5)
     made = results(inputs, dout, **rules)
@@ -209,7 +209,7 @@ def test_the_bits_of_an_h200(dropout, tmp_path, monkeypatch, command):
     found = ordo.audit(tmp_path / "call.safetensors")
     assert found and found.units == 24, str(found)
     monkeypatch.delenv("ORDO_EMULATE")
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     assert not torch.equal(attention(*inputs, **rules)[1], made[1])
 
 

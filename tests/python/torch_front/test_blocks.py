@@ -11,7 +11,7 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from ordo.torch._attention import forget
+from ordo.torch._front import forget_plans as forget
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
 from torch.nn.attention.flex_attention import (

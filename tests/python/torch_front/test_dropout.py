@@ -10,7 +10,7 @@ import ordo.torch
 import pytest
 import torch
 from bits import same
-from ordo.torch import _attention, _dropout, _front, _node, prepare_dropout
+from ordo.torch import _dropout, _front, _node, prepare_dropout
 from test_attention import equal, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -52,14 +52,14 @@ def kept(monkeypatch):
 
 def choose(monkeypatch, mode):
     monkeypatch.setenv("ORDO_DROPOUT_MODE", mode)
-    _attention.forget()
+    _front.forget_plans()
 
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
     yield
     monkeypatch.undo()
-    _attention.forget()
+    _front.forget_plans()
 
 
 def results(given, attend=ordo.torch.attention, **rules):

@@ -50,7 +50,7 @@ ENDS = ints(0, 4, 18)
 @pytest.fixture(autouse=True)
 def forget():
     yield
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
 
 
 # ---- between the passes ----
@@ -113,7 +113,7 @@ def test_all_tensors_replaced_alike(change):
 
 def test_kept_bits_are_compared(monkeypatch):
     monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     o, _ = attention(*tensors(), dropout_p=0.25)
     bits = o.grad_fn._raw_saved_tensors[6]  # behind rng
     bits.register_hooks(lambda x: x, lambda x: x[:4].clone())
@@ -178,7 +178,7 @@ def test_an_input_that_is_written_to_between_the_passes_is_an_error():
 @pytest.mark.parametrize("mode", ["auto", "sequential"])
 def test_one_pair_is_drawn_for_each_call(mode, monkeypatch):
     monkeypatch.setenv("ORDO_DROPOUT_MODE", mode)
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     inputs, found = tensors(), []
     torch.manual_seed(5)
     for call in (lambda: attention(*inputs, dropout_p=0.5)[0],
@@ -198,7 +198,7 @@ def test_one_pair_is_drawn_for_each_call(mode, monkeypatch):
 def test_bits_are_not_kept_under_hooks(monkeypatch):
     """A checkpoint that runs the call again must save as many tensors."""
     monkeypatch.setenv("ORDO_DROPOUT_MODE", "sequential")
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     inputs, counts = tensors(), []
     for memory in (1, None):
         ordo.torch.set_keep_bits_memory(memory)
@@ -234,9 +234,9 @@ def test_calls_that_differ_in_one_number_have_plans_of_their_own():
     q = Q[:, :5]
     for change in (dict(), *changes):
         given = dict(base, **change)
-        ordo.torch._attention.forget()
+        ordo.torch._front.forget_plans()
         alone = attention(q, K, V, **given)
-        ordo.torch._attention.forget()
+        ordo.torch._front.forget_plans()
         for other in (dict(), *changes):
             attention(q, K, V, **dict(base, **other))
         found = attention(q, K, V, **given)
@@ -246,7 +246,7 @@ def test_calls_that_differ_in_one_number_have_plans_of_their_own():
 @pytest.mark.parametrize("which", ["q", "kv"])
 def test_longest_lengths_are_a_part_of_the_plan(which):
     """Found by the lengths of the other, the plan would refuse or leave out rows."""
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     lists = dict(cu_q=ENDS, cu_kv=ENDS, max_q=14, max_kv=14)
     attention(*FLAT, **lists)
     lists.update({f"cu_{which}": ints(0, 0, 18), f"max_{which}": 18})
@@ -278,7 +278,7 @@ def test_a_graph_holds_no_number_of_this_process():
     for other in (dict(), dict(softcap=3.0), dict(window=(5, 1))):
         attention(Q, K, V, **other)
     graph = make_fx(call)(Q, K, V)
-    ordo.torch._attention.forget()
+    ordo.torch._front.forget_plans()
     attention(Q, K, V, window=(1, 1))
     assert all(same(x, y) for x, y in zip(graph(Q, K, V), call(Q, K, V)))
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import ordo
 import pytest
-from ordo.torch import _call
+from ordo.torch import _inputs
 
 FOLDER = Path(ordo.__file__).parent
 
 # Lowest first.
 ORDER = [
-    "_front", "_inputs", "_plans", "_blocks", "_dropout", "_call", "_node", "_flops", "_parts", "_kept",
-    "_attention", "_prepare", "_backward_part", "_flash", "_sdpa", "_module", "_sum", "_linear", "_invariant",
+    "_front", "_inputs", "_blocks", "_call", "_dropout", "_node", "_parts", "_kept", "_attention", "_flash",
+    "_sdpa", "_sum", "_linear", "_invariant",
     "__init__",
 ]  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_nothing_reads_the_text_of_an_error():
                           (20, 36, 40), (128, 64, 0), (255, 256, 256)]
 )  # fmt: skip
 def test_head_sizes_are_filled_up_to_what_cuda_takes(dim, v_dim, width):
-    assert _call.fill_width(dim, v_dim) == width
+    assert _inputs.fill_width(dim, v_dim) == width
 
 
 def test_limits_are_those_of_plans():

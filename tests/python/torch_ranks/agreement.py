@@ -44,7 +44,6 @@ CASES: list[tuple[list[Any], dict[str, Any], dict[str, Any], str]] = [
      "slopes: rank 0 has .0.0, 0.0., rank 1 has .1.0"),
     ([x.detach() for x in tensors()], {}, {}, "q.requires_grad: rank 0 has True, rank 1 has False"),
     (tensors(), {"softcap": -1.0}, {}, "softcap -1"),  # refused by rank 1 alone
-    ([1, 2, 3], {}, {}, "q 1: expected a tensor"),
     (tensors(), {"method": "ring"}, {}, "method 'ring': expected auto"),
     (tensors(heads=4), {"shard": ordo.Shard(row0=5)}, {}, "shard.row0 5: expected 0"),
     # refused by all alike, after they have agreed

@@ -24,10 +24,10 @@ from typing import Any
 
 import ordo.torch
 import torch
+from ordo.torch import _front as f
 from ordo.torch import _parts
-from ordo.torch._inputs import Lists, Rules
-from ordo.torch._parts import Saved, Sums, Wanted
-from ordo.torch._plans import plan_of
+from ordo.torch._inputs import Lists, Rules, call_of, plan_of
+from ordo.torch._parts import Saved, Sums
 from ordo.torch.distributed import _job, _relay
 from ordo.torch.distributed._exchange import Ranks
 from ordo.torch.distributed._job import Document, Heads, Job
@@ -107,7 +107,7 @@ def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
     o, lse = _job.new_results(case.q, case.v)
     n, group = case.q.shape[1], job.heads // job.kv_heads
     dq, dk, dv = (torch.empty_like(x) for x in (case.q, case.k, case.v))
-    plan = plan_of(case.q, case.k, case.v, job.lists, case.rules)
+    plan = plan_of(case.q, case.k, case.v, call_of(job.lists, case.rules))
     chain = _relay.chains_of(job, plan)[0]
     last = len(chain.stages) - 1
     for first in range(0, job.kv_heads, block):
@@ -125,7 +125,7 @@ def relay(case: Case, ranks: int, layout: str, block: int) -> Results:
                          case.dout[:, here, own], case.dlse[:, own, here])  # fmt: skip
             lists, rules = _job.part_call(job, heads, chain.document, place)
             carry = (1 if at > 0 else 0) | (2 if at < last else 0)
-            found = _parts.backward(rows, k, v, lists, rules, Wanted(True, at == last),
+            found = _parts.backward(rows, k, v, lists, rules, 0 if at == last else f.NO_DKV,
                                     Sums(*sums, carry) if carry else None)  # fmt: skip
             dq[:, here, own] = found[0]
         dk[:, :, first : first + block], dv[:, :, first : first + block] = found[1:]

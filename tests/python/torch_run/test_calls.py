@@ -9,7 +9,6 @@ import ordo
 import pytest
 import torch
 from ordo import _pieces
-from ordo.torch import _attention
 from ordo.torch import _front as f
 from torch.utils.checkpoint import checkpoint
 
@@ -17,10 +16,10 @@ from torch.utils.checkpoint import checkpoint
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch):
     monkeypatch.setenv("ORDO_EMULATE", "h200")
-    _attention.forget()
+    f.forget_plans()
     yield
     monkeypatch.undo()
-    _attention.forget()
+    f.forget_plans()
 
 
 class Tiny(torch.nn.Module):
@@ -195,7 +194,7 @@ def test_what_is_not_saved(tmp_path, monkeypatch):
         ordo.torch.attention(q, k, v)[0].sum().backward()
         recorder.step(4)  # another one than was expected
         monkeypatch.delenv("ORDO_EMULATE")
-        _attention.forget()
+        f.forget_plans()
         recorder.step(5)
         with pytest.warns(UserWarning, match="of backend cpu are not saved"):
             ordo.torch.attention(q, k, v)[0].sum().backward()

@@ -11,9 +11,8 @@ from torch import Tensor
 from ..._library import Error
 from ..._problem import Shard
 from ..._words import Keying
-from .._call import Arguments, _refuse, as_int32, check_packed, numbers, prepare
-from .._dropout import rng_of
-from .._inputs import Lists, Rules, check, check_each, check_ends
+from .._call import Arguments, as_int32, check_packed, numbers, prepare, rng_of
+from .._inputs import Lists, Rules, call_of, check, check_each, check_ends, plan_line
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
@@ -129,7 +128,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
     )  # fmt: skip
     q, k, v, own, rules = prepare(q, k, v, alone)
-    _refuse(q, k, v, own, rules)
+    plan_line(q, k, v, call_of(own, rules))
     lists = {name: getattr(a, name) for name in _LISTS}
     for name in _LENGTHS:
         if lists[name] is not None:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .. import _front as f
 from .. import _parts
 from .._inputs import Lists, Rules
-from .._parts import Saved, Wanted
+from .._parts import Saved
 from ._exchange import Ranks
 from ._shards import Chunk, Rows, gather_rows
 
@@ -143,7 +144,7 @@ def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq:
         rows = cut_rows(here, *places(document, chunk), (lead, tail))
         keys, values = (cut(x, 1, document, *document.columns) for x in (k, v))
         lists, rules = part_call(job, heads, document, (chunk.start - lead, 0))
-        found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=True, keys=False))[0]
+        found = _parts.backward(rows, keys, values, lists, rules, f.NO_DKV)[0]
         assert found is not None
         cut(dq, 1, *places(document, chunk)).copy_(found[:, lead : lead + chunk.length])
 
@@ -162,7 +163,7 @@ def backward_columns(
         keys, values = (cut(x, 1, document, *tiles) for x in (k, v))
         rows = cut_rows(all_rows, document, *document.rows)
         lists, rules = part_call(job, heads, document, (0, chunk.start - lead))
-        found = _parts.backward(rows, keys, values, lists, rules, Wanted(dq=False, keys=True))
+        found = _parts.backward(rows, keys, values, lists, rules, f.NO_DQ)
         for grad, some in zip((dk, dv), found[1:]):
             assert some is not None
             cut(grad, 1, *places(document, chunk)).copy_(some[:, lead : lead + chunk.length])

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from ..._plan import Plan
 from .. import _parts
-from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums, Wanted
-from .._plans import plan_of
+from .. import _front as f
+from .._inputs import call_of, plan_of
+from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums
 from ._exchange import Form, Move, move
 from ._job import (
     ROW_AXES,
@@ -64,7 +65,11 @@ class Relay(torch.autograd.Function):
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, o, lse = ctx.saved_tensors
         job: Job = ctx.job
-        chains = chains_of(job, plan_of(q, k, v, job.lists, job.rules))
+        slopes = job.lists.slopes
+        if slopes is not None:  # the plan is that of this rank's rows as a dense batch
+            slopes = slopes[: len(q)] if slopes.dim() == 2 else slopes
+        lists = job.lists._replace(sequence_ids=None, slopes=slopes)
+        chains = chains_of(job, plan_of(q, k, v, call_of(lists, job.rules)))
         rows = _take_rows(job, chains, Saved(q, o, lse, dout, dlse))
         dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
         dk, dv = new_key_gradients(job, k, v)
@@ -267,6 +272,6 @@ def _compute(
     carry = (CARRY_IN if s > 0 else 0) | (CARRY_OUT if s < last else 0)
     carried = Sums(sums[0], sums[1], carry) if carry else None
     dq[:, :, heads], *written = _parts.backward(
-        some, k, v, lists, rules, Wanted(dq=True, keys=s == last), carried
+        some, k, v, lists, rules, 0 if s == last else f.NO_DKV, carried
     )
     return written if s == last else list(packet)
