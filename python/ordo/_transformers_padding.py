@@ -192,6 +192,9 @@ def in_chunks(q: Tensor, k: Tensor, v: Tensor, pattern: Any) -> Rows:
             made.append((torch.searchsorted(mine, bounds).to(torch.int32), kept))
         return made
 
-    (q_ends, at), (kv_ends, columns) = once(pattern.shift, f"chunks {rows} {keys}", compute)
+    valid = pattern.valid
+    writes = 0 if valid is None or valid.is_inference() else valid._version
+    kind = f"chunks {batch} {rows} {keys} {writes}"
+    (q_ends, at), (kv_ends, columns) = once(pattern.shift, kind, compute)
     ends = Ends(q_ends, kv_ends, min(size, rows), min(size, keys))
     return _take(q, at), _take(k, columns), _take(v, columns), ends, at

@@ -160,38 +160,11 @@ def test_a_mask_written_to_is_refused(change, rows):
         attention_forward(torch.nn.Identity(), q, k, k, made)
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7, 12])
-def test_padded_keys_leave_queries_alone(rows):
-    """Cross-attention: valid keys (batch, key) say nothing of queries."""
-    valid = HOLES[:, :7].bool()
-    q = torch.randn(3, 2, rows, 16, requires_grad=True)
-    k, v = (torch.randn(3, 2, 7, 16, requires_grad=True) for _ in range(2))
-    ours = attention_forward(torch.nn.Identity(), q, k, v, valid, is_causal=False)[0]
-    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, valid[:, None, None])
-    agree(ours, theirs.transpose(1, 2))
-    for one, two in zip(*(torch.autograd.grad(x.sum(), (q, k, v)) for x in (ours, theirs))):
-        agree(one, two)
-
-
-def test_a_sequence_without_valid_keys():
-    valid = HOLES.bool()
-    valid[1] = False
-    q = torch.randn(3, 2, 4, 16)
-    k = torch.randn(3, 2, 10, 16)
-    o = attention_forward(torch.nn.Identity(), q, k, k, valid, is_causal=False)[0]
-    assert torch.isfinite(o).all() and not o[1].any()
-
-
 def test_padding_between_tokens():
     ours, theirs = (llama(x)(TOKENS, attention_mask=HOLES).logits for x in ("ordo", "eager"))
     agree(ours[HOLES.bool()], theirs[HOLES.bool()])
     with pytest.raises(ordo.Error, match="padding between valid tokens"):
         llama(sliding_window=4)(TOKENS, attention_mask=HOLES)
-
-
-def test_generation_from_prompts_with_padding_between_tokens():
-    prompt = dict(input_ids=TOKENS[1:], attention_mask=HOLES[1:], max_new_tokens=4, do_sample=False)
-    assert torch.equal(llama().generate(**prompt), llama("eager").generate(**prompt))
 
 
 def test_a_decoder_that_denies_to_be_causal():
@@ -234,19 +207,17 @@ def test_generation_with_a_static_cache():
     assert torch.equal(llama().generate(**prompt), llama("eager").generate(**prompt))
 
 
-def test_compiled_layers_take_the_mask():
-    whole, parts = llama(), llama()
-    for layer in parts.model.layers:
-        layer.compile(backend="aot_eager", fullgraph=True)
-    assert same(whole(TOKENS, use_cache=False).logits, parts(TOKENS, use_cache=False).logits)
-
-
-def test_compile_with_padding():
-    model = llama()
-    compiled = torch.compile(model, backend="aot_eager")
-    inputs = dict(input_ids=TOKENS, attention_mask=HOLES, use_cache=False)
+@pytest.mark.parametrize("padding", [None, HOLES])
+def test_compiled(padding):
+    """As a whole, or each layer, which takes the mask."""
+    model, inputs = llama(), dict(input_ids=TOKENS, attention_mask=padding, use_cache=False)
     with torch.no_grad():
-        assert same(compiled(**inputs).logits, model(**inputs).logits)
+        expected = model(**inputs).logits
+        assert same(torch.compile(model, backend="aot_eager")(**inputs).logits, expected)
+        if padding is None:
+            for layer in model.model.layers:
+                layer.compile(backend="aot_eager", fullgraph=True)
+            assert same(model(**inputs).logits, expected)
 
 
 def test_own_attention_code_in_a_graph():
@@ -349,6 +320,15 @@ def test_chunks_have_the_bits_of_sequences_of_their_own():
         assert same(o[:, part], alone)
     whole, _ = attention_forward(module, q, k, v, chunked(q, 300)[0])
     assert same(whole, attention_forward(module, q, k, v, None)[0])
+
+
+def test_chunks_of_a_mask_that_was_written_to():
+    q = torch.randn(3, 4, 10, 8)
+    mask, _ = chunked(q, 4, HOLES)
+    before = attention_forward(torch.nn.Identity(), q, q, q, mask)[0]
+    mask.pattern.valid[1, 7:] = False
+    after = attention_forward(torch.nn.Identity(), q, q, q, mask)[0]
+    assert not after[1, 7:].any() and same(after[1, :7], before[1, :7]) and same(after[0], before[0])
 
 
 # ---- keys that the model chose ----
