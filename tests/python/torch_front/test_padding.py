@@ -82,9 +82,11 @@ def test_the_bits_of_gathered_rows(kind, rules):
     assert all(torch.equal(x, y) for x, y in zip(wanted, found))
 
 
-def test_more_keys_than_queries():
+@pytest.mark.parametrize("rows", [1, 5, 33])
+@pytest.mark.parametrize("kind", MASKS)
+def test_other_keys_than_queries(kind, rows):
     """Cross attention: every query sees the valid keys."""
-    given, mask = inputs(rows=5), mask_of(MASKS["right"])
+    given, mask = inputs(rows=rows), mask_of(MASKS[kind])
     wanted = results(gathered, given, mask, is_causal=False)
     assert all(torch.equal(x, y) for x, y in zip(wanted, results(padded, given, mask, is_causal=False)))
 
