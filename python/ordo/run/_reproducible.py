@@ -15,6 +15,12 @@ from .._library import Error
 from ._unordered import Operation, by_module, by_optimizer, by_running
 
 _CUBLAS = (":4096:8", ":16:8")  # with other workspaces cuBLAS may choose by what is in use
+_NOT_COVERED = (
+    "other shapes: a row of a product, norm or softmax may have other bits in another batch; "
+    "ordo.torch.invariant() and ordo.torch.attention give it the same",
+    "sums over ranks: those of NCCL and gloo depend on the number of ranks; "
+    "ordo.torch.distributed has them in one order",
+)
 _MKL_OFF = 1  # what mkl_serv_cbwr_get returns without MKL_CBWR
 
 
@@ -38,6 +44,7 @@ class Reproducible:
     settings: tuple[Setting, ...]
     problems: tuple[str, ...]  # what could not be set any more, and what to do about it
     operations: tuple[Operation, ...]  # of the model, step and optimizer: no deterministic form
+    not_covered: tuple[str, ...] = _NOT_COVERED  # on what bits depend whatever is set
     _undo: tuple[Callable[[], None], ...] = field(repr=False, compare=False, default=())
 
     def __bool__(self) -> bool:
@@ -46,6 +53,7 @@ class Reproducible:
     def __str__(self) -> str:
         lines = [*self.settings, *(f"PROBLEM: {problem}" for problem in self.problems)]
         lines += [f"NOT DETERMINISTIC: {operation}" for operation in self.operations]
+        lines += [f"not covered: {what}" for what in self.not_covered]
         return "\n".join(map(str, lines))
 
     def restore(self) -> None:
@@ -83,8 +91,8 @@ def reproducible(
                    (some 60 per layer of GPT-2 and step), and repeats if the program reads no memory
                    that it has not written (torch.empty)
 
-    Bits then repeat for equal shapes, thread counts, versions and device types. Sums over ranks
-    are not covered: those of NCCL and gloo depend on the number of ranks.
+    Bits then repeat for equal shapes, thread counts, versions and device types; `not_covered` of the
+    result says what they still depend on.
     """
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise Error("argument", f"threads {threads!r}: expected 1 or more, or None")
@@ -96,7 +104,7 @@ def reproducible(
     undo: list[Callable[[], None]] = []
     settings = _environment(problems, undo)
     settings += [_turn(switch, undo) for switch in _switches(threads, tf32, fill_memory)]
-    report = Reproducible(tuple(settings), tuple(problems), (), tuple(undo))
+    report = Reproducible(tuple(settings), tuple(problems), (), _undo=tuple(undo))
     try:
         return replace(report, operations=tuple(_operations(model, step, optimizer)))
     except BaseException:

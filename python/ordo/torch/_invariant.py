@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .._library import Error
-from ._linear import linear, product
+from ._linear import linear
 
 _UNIT = 8  # elements: whole rows of them begin alike
 _VECTORS = 64  # elements: more than PyTorch's loops take in a step

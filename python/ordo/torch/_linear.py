@@ -11,13 +11,18 @@ from .._library import Error
 from . import _front as f
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, sections: int = 1, wide: bool = False
+) -> Tensor:
     """F.linear(): x weightᵀ + bias, with the same bits for a row of x alone and in any batch.
 
     bfloat16 and float16; on the CPU float32 as well. Each element is one chain along the input
     features, rounded once, after the bias. So are the gradients: of x along the output features; of
     weight and bias along the rows of x, in their order (docs/guide/linear.md). Under autocast the
     arguments are cast, as those of F.linear are.
+
+    `sections` cuts the input features into 2, 4 or 8 chains and a tree over them; with `wide` the
+    result and the bias are float32: ranks that hold whole sections add theirs by tree_sum().
     """
     given = dict(x=x, weight=weight) if bias is None else dict(x=x, weight=weight, bias=bias)
     for name, tensor in given.items():
@@ -29,24 +34,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if torch.is_autocast_enabled(x.device.type):
         kind = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(kind), weight.to(kind)
-        bias = None if bias is None else bias.to(kind)
-    y = product(x.flatten(0, -2) if x.dim() > 1 else x[None], weight.t(), bias)
-    return y.view(*x.shape[:-1], weight.shape[0])
-
-
-def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a b + bias of matrices."""
+        bias = bias if bias is None or wide else bias.to(kind)
+    rows = x.flatten(0, -2) if x.dim() > 1 else x[None]
     try:
-        made: Tensor = torch.ops.ordo.gemm(a, b, bias)
+        y: Tensor = torch.ops.ordo.gemm(rows, weight.t(), bias, sections, wide)
     except RuntimeError as error:
         raise f.error_of(error) from None
-    return made
+    return y.view(*x.shape[:-1], weight.shape[0])
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Any, sections: int, wide: bool) -> Tensor:
         ctx.save_for_backward(a, b)
+        ctx.wide = wide
         with f.below():
             made: Tensor = torch.ops.ordo.gemm(a, b, bias, sections, wide)
         return made
@@ -62,7 +63,7 @@ class _Product(torch.autograd.Function):
             turned = b.stride(0) == 1 and b.stride(1) != 1
             db = torch.ops.ordo.gemm(grad.t(), a).t() if turned else torch.ops.ordo.gemm(a.t(), grad)
         if ctx.needs_input_grad[2]:
-            dbias = torch.ops.ordo.gemm(grad.new_ones(1, grad.shape[0]), grad)[0]
+            dbias = torch.ops.ordo.gemm(grad.new_ones(1, grad.shape[0]), grad, None, 1, ctx.wide)[0]
         return da, db, dbias, None, None
 
 

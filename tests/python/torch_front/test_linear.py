@@ -90,6 +90,11 @@ def test_values_and_gradients_are_chains():
         assert same(dw, chain(rows.t(), x.flatten(0, 1)).to(dtype))
         assert same(db, chain(torch.ones(1, 18, dtype=dtype), rows)[0].to(dtype))
         assert dw.is_contiguous() and dx.shape == x.shape
+    leaves = [given.requires_grad_() for given in (draw(1, 9, 64, dtype=dtype), draw(2, 24, 64, dtype=dtype), draw(3, 24))]
+    y = linear(*leaves, sections=2, wide=True)
+    x, w, bias = (given.detach() for given in leaves)
+    assert same(y.detach(), chain(x[:, :32], w[:, :32].t()) + chain(x[:, 32:], w[:, 32:].t()) + bias)
+    assert [g.dtype for g in torch.autograd.grad(y.sum(), leaves)] == [dtype, dtype, torch.float32]
 
 
 @on_each
@@ -205,10 +210,10 @@ class GPT(nn.Module):
 
 @on_each
 def test_logits_of_a_gpt_are_equal_alone_and_in_any_batch_before_and_after_a_step(device):
-    for dtype in kinds(device):
+    for dtype in kinds(device)[:2]:
         torch.manual_seed(3)
         model = GPT().to(device, dtype)
-        tokens = torch.randint(0, 101, (40, 33), device=device)
+        tokens = torch.randint(0, 101, (20, 33), device=device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def logits(sequences):
@@ -223,13 +228,13 @@ def test_logits_of_a_gpt_are_equal_alone_and_in_any_batch_before_and_after_a_ste
             return [loss.detach(), *(p.grad for p in model.parameters())]
 
         for _ in range(2):
-            whole = logits(torch.arange(40, device=device))
-            for sequences in ([7], [39], [7, 7], [3, 1, 39, 20], list(range(39, -1, -1))):
+            whole = logits(torch.arange(20, device=device))
+            for sequences in ([7], [19], [7, 7], [3, 1, 19, 10], list(range(19, -1, -1))):
                 assert same(logits(sequences), whole[sequences]), (dtype, sequences)
             gradients = step()
             assert all(same(x, y) for x, y in zip(gradients, step()))
             optimizer.step()
-        assert not same(whole, logits(torch.arange(40, device=device)))
+        assert not same(whole, logits(torch.arange(20, device=device)))
 
 
 if __name__ == "__main__":

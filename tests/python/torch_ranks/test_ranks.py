@@ -50,7 +50,7 @@ def test_a_gpt_trains_with_the_same_bits_on_1_2_and_4_ranks():
     run("gpt.py")
 
 
-@pytest.mark.parametrize("name, lines", [("torch_ranks", 4), ("torch_ranks_transformers", 2)])
+@pytest.mark.parametrize("name, lines", [("torch_ranks", 4), ("torch_ranks_transformers", 2), ("row_parallel", 1)])
 def test_examples_run_under_torchrun(name, lines):
     said = run("../../../examples/" + name + ".py", launcher=TORCHRUN)
     assert said.count("equal") == lines and "DIFFERENT" not in said

@@ -62,6 +62,7 @@ def test_everything_is_set_said_and_set_back(monkeypatch, capfd, needed):
     assert said["cudnn.benchmark"][1:3] == ("True", "False")
     assert said["CPU threads"].now == "1"
     assert "cudnn.benchmark = False (was True)" in str(report)
+    assert "not covered: other shapes" in str(report) and "invariant()" in report.not_covered[0]
     assert capfd.readouterr() == ("", "")
 
 
