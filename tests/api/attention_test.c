@@ -359,9 +359,10 @@ TEST(refused_on_cpu)
 }
 
 /* Seed and offset by value, by pointer, or as the bits they stand for: the same results. */
-TEST(three_ways_to_give_a_mask)
+static void three_ways(ordo_backend which)
 {
     ordo_problem p = small();
+    backend = which;
     p.dropout.p = 0.5;
     fixture *f = fixture_create(&p);
     float first[120], other[120];
@@ -394,6 +395,13 @@ TEST(three_ways_to_give_a_mask)
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
     CHECK_BITS(first, f->o, 120);
     fixture_destroy(f);
+    backend = ORDO_BACKEND_REF;
+}
+
+TEST(three_ways_to_give_keep_bits)
+{
+    three_ways(ORDO_BACKEND_REF);
+    three_ways(ORDO_BACKEND_CPU);
 }
 
 static void put(float *to, const data_list *from)
@@ -456,5 +464,5 @@ TEST(backends)
         CHECK_HAS(why, "backend cuda");
 }
 
-CHECK_MAIN(RUN(refused_on_ref), RUN(refused_on_cpu), RUN(three_ways_to_give_a_mask),
+CHECK_MAIN(RUN(refused_on_ref), RUN(refused_on_cpu), RUN(three_ways_to_give_keep_bits),
            RUN(known_answers_through_the_public_functions), RUN(backends))

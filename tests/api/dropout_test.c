@@ -412,54 +412,6 @@ TEST(every_key_changes_the_bits)
 
 /* ---- the oracle ---- */
 
-/* Bits generated inside a pass are those given ahead of time; in either keying. */
-TEST(a_pass_makes_the_same_bits_itself)
-{
-    enum { B = 2, H = 2, Q = 20, K = 140, D = 4 };
-    static float q[B * Q * H * D], k[B * K * H * D], v[B * K * H * D];
-    static float given[B * Q * H * D], made[B * Q * H * D], lse[B * H * Q];
-    uint64_t state = 5;
-    for (size_t i = 0; i < sizeof q / sizeof *q; i++)
-        q[i] = (float)check_uniform(&state);
-    for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
-        k[i] = (float)check_uniform(&state);
-        v[i] = (float)check_uniform(&state);
-    }
-    for (int keying = 0; keying < 2; keying++) {
-        ordo_problem p = problem_of(B, H, Q, K, 0.4);
-        p.head_dim = D;
-        p.dropout.keying = (ordo_keying)keying;
-        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-        options.backend = ORDO_BACKEND_REF;
-        ordo_plan *plan = NULL;
-        must(ordo_plan_create(&plan, &p, NULL, &options));
-
-        ordo_dropout_call c = call_of(8, keying ? 1ull << 40 : 9);
-        ordo_dropout_info info;
-        uint32_t *words = fill(&p, &c, &info);
-        ordo_call call = ORDO_CALL_INIT;
-        call.q.data = q, call.k.data = k, call.v.data = v, call.lse = lse;
-        call.seed = c.seed;
-        call.offset = c.offset;
-        call.o.data = made;
-        must(ordo_attention_forward(plan, &call));
-        call.o.data = given;
-        call.keep_bits = words;
-        call.seed = call.offset = 0;
-        must(ordo_attention_forward(plan, &call));
-        CHECK_BITS(made, given, sizeof made / sizeof *made);
-
-        ordo_plan_info about = ORDO_PLAN_INFO_INIT;
-        must(ordo_plan_query(plan, &about));
-        CHECK_INT(about.dropout_threshold, info.threshold);
-        CHECK(about.dropout_p_used == info.p_used);
-        ordo_plan_destroy(plan);
-        free(words);
-    }
-}
-
-/* ---- refusals ---- */
-
 TEST(bad_calls_are_refused_by_name)
 {
     const ordo_problem p = problem_of(2, 2, 32, 128, 0.1);
@@ -657,6 +609,6 @@ CHECK_MAIN(RUN(hashes_of_packed_bits_are_the_known_ones), RUN(bits_of_fa2_are_th
            RUN(elements_bits_and_rows_agree), RUN(rectangles_in_bytes_and_bits),
            RUN(any_cut_gives_the_same_words), RUN(packed_padded_and_dense_agree),
            RUN(shards_are_pieces_of_the_whole), RUN(every_key_changes_the_bits),
-           RUN(a_pass_makes_the_same_bits_itself), RUN(bad_calls_are_refused_by_name),
-           RUN(bad_lengths_are_refused_by_name), RUN(bad_ranges_are_refused_by_name),
-           RUN(sizes_that_do_not_fit), RUN(hidden_blocks_are_left_as_they_are))
+           RUN(bad_calls_are_refused_by_name), RUN(bad_lengths_are_refused_by_name),
+           RUN(bad_ranges_are_refused_by_name), RUN(sizes_that_do_not_fit),
+           RUN(hidden_blocks_are_left_as_they_are))

@@ -212,33 +212,6 @@ static void dense(attention_case *c, uint64_t *seed)
         case_store_bits(c, seed);
 }
 
-TEST(dense_sequences)
-{
-    uint64_t seed = case_seed(180);
-    for (int x = 0; x < 40; x++) {
-        attention_case c;
-        dense(&c, &seed);
-        check_cuts(&c, NULL, 1 + x % 5);
-        case_close(&c);
-    }
-}
-
-/* Walks upwards under other masks than full, and downwards under full ones. */
-TEST(orders)
-{
-    static const ordo_order orders[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING,
-                                         ORDO_ORDER_SPT };
-    uint64_t seed = case_seed(181);
-    for (int x = 0; x < 12; x++) {
-        attention_case c;
-        ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-        options.order = orders[x % 3];
-        dense(&c, &seed);
-        check_cuts(&c, &options, 2);
-        case_close(&c);
-    }
-}
-
 /* Row tiles that go through a step together: the groups begin elsewhere in each part. */
 TEST(large_heads)
 {
@@ -524,6 +497,6 @@ TEST(some_gradients_of_the_oracle)
     case_close(&c);
 }
 
-CHECK_MAIN(RUN(dense_sequences), RUN(orders), RUN(large_heads), RUN(not_finite),
-           RUN(packed_and_padded), RUN(unseen_keys_keep_their_sums), RUN(parts_without_rows),
+CHECK_MAIN(RUN(large_heads), RUN(not_finite), RUN(packed_and_padded),
+           RUN(unseen_keys_keep_their_sums), RUN(parts_without_rows),
            RUN(some_gradients_of_the_oracle))

@@ -90,51 +90,6 @@ TEST(dropped_elements_are_those_of_the_definition)
     }
 }
 
-/* Bits made ahead of time by the public function, or seed and offset by pointer: the same bits. */
-TEST(given_bits_or_generated_ones)
-{
-    uint64_t seed = case_seed(61);
-    for (int trial = 0; trial < 40; trial++) {
-        attention_case c;
-        case_random(&c, &seed, trial % 4 ? 60 : 300);
-        free(c.bits);
-        c.bits = NULL;
-        c.call.keep_bits = NULL;
-        if (c.problem.dropout.p == 0)
-            c.problem.dropout.p = 0.25;
-        ordo_plan *plan = case_plan(&c, NULL);
-        CHECK(case_run(&c, plan, 2) == ORDO_OK);
-        case_results one = case_keep(&c);
-
-        ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-        call.seed = c.call.seed;
-        call.offset = c.call.offset;
-        call.cu_q = c.call.cu_q;
-        call.cu_kv = c.call.cu_kv;
-        call.sequence_ids = c.call.sequence_ids;
-        ordo_dropout_info info;
-        CHECK(ordo_dropout_query(&c.problem, &call, &info) == ORDO_OK);
-        c.bits = case_alloc((size_t)info.bytes / 4, 4);
-        CHECK(ordo_dropout_fill(&c.problem, &call, 0, info.blocks, c.bits, (size_t)info.bytes) ==
-              ORDO_OK);
-        c.call.keep_bits = c.bits;
-        c.call.seed++;
-        CHECK(case_run(&c, plan, 3) == ORDO_OK);
-        case_same(&c, &one, "given bits");
-
-        const uint64_t by_pointer[] = { call.seed, call.offset };
-        c.call.keep_bits = NULL;
-        c.call.offset++;
-        c.call.seed_ptr = &by_pointer[0];
-        c.call.offset_ptr = &by_pointer[1];
-        CHECK(case_run(&c, plan, 1) == ORDO_OK);
-        case_same(&c, &one, "seed and offset by pointer");
-        case_drop(&one);
-        ordo_plan_destroy(plan);
-        case_close(&c);
-    }
-}
-
 /* Another seed, offset or sequence has other keep bits. */
 TEST(what_must_change_the_bits)
 {
@@ -162,5 +117,4 @@ TEST(what_must_change_the_bits)
     }
 }
 
-CHECK_MAIN(RUN(dropped_elements_are_those_of_the_definition), RUN(given_bits_or_generated_ones),
-           RUN(what_must_change_the_bits))
+CHECK_MAIN(RUN(dropped_elements_are_those_of_the_definition), RUN(what_must_change_the_bits))

@@ -45,6 +45,7 @@ static const grid_lengths grid_two_rows = { 1, { 2 }, { 300 } };
 static const grid_lengths grid_one = { 1, { 1 }, { 1 } };
 static const grid_lengths grid_long = { 2, { 1000, 40 }, { 1000, 700 } };
 static const grid_lengths grid_many_tiles = { 1, { 640 }, { 640 } };
+static const grid_lengths grid_many_chains = { 2, { 640, 640 }, { 640, 640 } };
 static const grid_lengths grid_more_tiles = { 1, { 500 }, { 1000 } };
 
 typedef struct grid_rule {
@@ -62,6 +63,7 @@ typedef struct grid_rule {
     bool some_heads; /* of a problem with more heads */
     bool some_rows;  /* from GRID_ROW0 and GRID_COL0 on, of longer sequences */
     ordo_order order;
+    bool whole_heads; /* groups of the order as large as they are by default, not of two */
 } grid_rule;
 
 #define GRID_MIXED      &grid_all, &grid_mixed, 4, 2
@@ -150,6 +152,13 @@ static const grid_rule grid_rules[] = {
     { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL, .dlse = true },
     { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL,
       .alibi = true },
+
+    /* many heads of chains that wait on each other in a circle: a block that took two of a head
+     * would wait for ever */
+    { &grid_plain, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL, .order = ORDO_ORDER_SHIFT,
+      .whole_heads = true },
+    { &grid_plain, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL,
+      .order = ORDO_ORDER_SYMMETRIC, .whole_heads = true },
 };
 
 #undef GRID_MIXED
@@ -223,7 +232,8 @@ static inline void grid_fix(grid_case *c, const grid_limits *limits, int64_t num
     c->order = r->each_order ? (ordo_order)(variant + 1) : r->order;
     if (p->head_dim > 128 && c->order > ORDO_ORDER_DESCENDING) /* CUDA has no others there */
         c->order = ORDO_ORDER_DEFAULT;
-    c->group = c->order == ORDO_ORDER_SHIFT || c->order == ORDO_ORDER_SYMMETRIC ? 2 : 0;
+    const bool cyclic = c->order == ORDO_ORDER_SHIFT || c->order == ORDO_ORDER_SYMMETRIC;
+    c->group = cyclic && !r->whole_heads ? 2 : 0;
     c->bits_given = r->bits_given || grid_by_phases(p);
     c->by_pointer = odd;
     c->nan_padding = true;

@@ -142,7 +142,7 @@ static inline void print_json(const session *s, double seconds)
 static inline void usage(FILE *to)
 {
     fputs("usage: grid_test [options]: forward and backward over a grid of features, for bits\n"
-          "  --backend NAME      what to test: cuda, cpu or emulator (cuda)\n"
+          "  --backend NAME      what to test: cuda, cpu, ref or emulator (cuda)\n"
           "  --against emulator  compare bits with the emulator, and check nothing else\n"
           "  --device N          of the machine, from 0 on (0); exit 77 if it has fewer\n"
           "  --fixed             all fixed combinations (grid_fixed.h); none is drawn\n"
@@ -226,12 +226,12 @@ static inline void parse(session *s, int argc, char **argv)
         switch (which) {
         case BACKEND:
             for (s->backend = ORDO_BACKEND_EMULATOR;
-                 s->backend > ORDO_BACKEND_REF &&
+                 s->backend > ORDO_BACKEND_DEFAULT &&
                  strcmp(optarg, ordo_backend_name(s->backend)) != 0;)
                 s->backend--;
             s->cuda = s->backend == ORDO_BACKEND_CUDA;
-            if (s->backend == ORDO_BACKEND_REF) {
-                fprintf(stderr, "grid_test: --backend %s: expected cuda, cpu or emulator\n",
+            if (s->backend == ORDO_BACKEND_DEFAULT) {
+                fprintf(stderr, "grid_test: --backend %s: expected cuda, cpu, ref or emulator\n",
                         optarg);
                 exit(2);
             }
@@ -266,7 +266,8 @@ static inline void parse(session *s, int argc, char **argv)
         fprintf(stderr, "grid_test: %s: not an option\n", argv[optind]);
         exit(2);
     }
-    s->limits.blocks = s->backend != ORDO_BACKEND_CPU ? 128 : INT64_MAX;
+    s->limits.blocks =
+        s->backend == ORDO_BACKEND_CUDA || s->backend == ORDO_BACKEND_EMULATOR ? 128 : INT64_MAX;
     if (s->fixed)
         s->count = grid_fixed_count();
     if (s->only >= 0 && s->fixed && s->only >= s->count) {

@@ -73,56 +73,6 @@ static void copy_inputs(trial *to, const trial *from)
     to->c.offset = from->c.offset;
 }
 
-static void copy_outputs(trial *to, const trial *from)
-{
-    const ordo_problem *p = &to->p;
-    copy(to, &to->c.o, from, &from->c.o, p->q_len, p->heads, p->v_head_dim);
-    copy(to, &to->c.lse, from, &from->c.lse, p->q_len, p->heads, 1);
-    copy(to, &to->c.dq, from, &from->c.dq, p->q_len, p->heads, p->head_dim);
-    copy(to, &to->c.dk, from, &from->c.dk, p->kv_len, p->kv_heads, p->head_dim);
-    copy(to, &to->c.dv, from, &from->c.dv, p->kv_len, p->kv_heads, p->v_head_dim);
-}
-
-TEST(packed_padded_and_dense_give_the_same_bits)
-{
-    ordo_problem p = equal_lengths();
-    trial *dense = trial_create(&p, 1), *back = trial_create(&p, 1);
-    trial_run(dense);
-
-    p.layout = ORDO_PACKED;
-    p.total_q = p.batch * p.q_len;
-    p.total_kv = p.batch * p.kv_len;
-    trial *packed = trial_create(&p, 2);
-    p.layout = ORDO_PADDED;
-    p.total_q = p.total_kv = 0;
-    p.q_len += 3; /* padding is random, and must not matter */
-    p.kv_len += 4;
-    trial *padded = trial_create(&p, 3);
-    for (int b = 0; b < 3; b++) {
-        packed->cu_q[b + 1] = 5 * (b + 1);
-        packed->cu_kv[b + 1] = 7 * (b + 1);
-        padded->q_lens[b] = 5;
-        padded->kv_lens[b] = 7;
-    }
-
-    trial *others[] = { packed, padded };
-    for (int i = 0; i < 2; i++) {
-        copy_inputs(others[i], dense);
-        trial_run(others[i]);
-        copy_outputs(back, others[i]);
-        check_equal(dense, back);
-    }
-    for (int64_t r = 0; r < 8; r++) /* what padding gets */
-        for (int64_t h = 0; h < 4; h++) {
-            CHECK((*element(padded, &padded->c.lse, 1, r, h, 0) == -INFINITY) == (r >= 5));
-            CHECK((*element(padded, &padded->c.o, 1, r, h, 0) == 0) == (r >= 5));
-        }
-    trial_destroy(dense);
-    trial_destroy(back);
-    trial_destroy(packed);
-    trial_destroy(padded);
-}
-
 TEST(masks_that_hide_the_same_give_the_same_bits)
 {
     ordo_problem p = equal_lengths();
@@ -257,90 +207,6 @@ TEST(keys_split_over_shards_combine_to_the_whole)
     trial_destroy(whole);
 }
 
-/* A shard of rows, or of sequences and heads, gives the very bits of the whole. */
-TEST(rows_sequences_and_heads_split_without_changing_a_bit)
-{
-    ordo_problem p = equal_lengths();
-    p.q_len = 40;
-    p.kv_len = 50;
-    trial *whole = trial_create(&p, 10);
-    trial_run(whole);
-
-    p.shard = (ordo_shard) { .batch0 = 1, .head0 = 2, .row0 = 16, .heads_total = 4, .q_total = 40 };
-    p.batch = 2;
-    p.heads = 2;
-    p.kv_heads = 1;
-    p.q_len = 24;
-    trial *part = trial_create(&p, 11);
-    for (int64_t b = 0; b < 2; b++) {
-        for (int64_t i = 0; i < 24; i++)
-            for (int64_t h = 0; h < 2; h++)
-                for (int64_t d = 0; d < 3; d++)
-                    *element(part, &part->c.q, b, i, h, d) =
-                        *element(whole, &whole->c.q, b + 1, i + 16, h + 2, d);
-        for (int64_t j = 0; j < 50; j++)
-            for (int64_t d = 0; d < 3; d++) {
-                *element(part, &part->c.k, b, j, 0, d) =
-                    *element(whole, &whole->c.k, b + 1, j, 1, d);
-                if (d < 2)
-                    *element(part, &part->c.v, b, j, 0, d) =
-                        *element(whole, &whole->c.v, b + 1, j, 1, d);
-            }
-    }
-    part->slopes[0] = whole->slopes[2];
-    part->slopes[1] = whole->slopes[3];
-    part->c.seed = whole->c.seed;
-    part->c.offset = whole->c.offset;
-    CHECK(ordo_ref_forward_f64(&part->p, &part->c) == ORDO_OK);
-    for (int64_t b = 0; b < 2; b++)
-        for (int64_t i = 0; i < 24; i++)
-            for (int64_t h = 0; h < 2; h++) {
-                CHECK(*element(part, &part->c.lse, b, i, h, 0) ==
-                      *element(whole, &whole->c.lse, b + 1, i + 16, h + 2, 0));
-                CHECK(*element(part, &part->c.o, b, i, h, 1) ==
-                      *element(whole, &whole->c.o, b + 1, i + 16, h + 2, 1));
-            }
-    trial_destroy(whole);
-    trial_destroy(part);
-}
-
-/* Bits that were stored give what the generator gives; batch position does not matter as long
- * as the sequence keeps its id. */
-TEST(stored_bits_and_moved_sequences_change_nothing)
-{
-    ordo_problem p = equal_lengths();
-    p.kv_len = 200;
-    trial *a = trial_create(&p, 12), *b = trial_create(&p, 12);
-    const ordo_keep keep = { a->c.seed, (uint32_t)a->c.offset, 7, 8, 192 };
-    const int64_t words = ordo_keep_blocks(5, 200) * ORDO_KEEP_WORDS;
-    b->bits = calloc((size_t)(words * 12), sizeof *b->bits);
-    for (uint32_t bh = 0; bh < 12; bh++)
-        for (uint32_t row = 0; row < 5; row++)
-            for (uint32_t block = 0; block < 2; block++)
-                for (uint32_t quad = 0; quad < 4; quad++)
-                    b->bits[bh * words + ordo_keep_index(200, row, block, quad)] =
-                        ordo_keep_word(&keep, bh, row, block, quad);
-    trial_connect(b);
-    trial_run(a);
-    trial_run(b);
-    check_equal(a, b);
-
-    static const int64_t ids[] = { 2, 0, 1 }; /* sequence i of c is sequence ids[i] of a */
-    trial *c = trial_create(&p, 12);
-    c->c.sequence_ids = ids;
-    for (int i = 0; i < 3; i++) {
-        memcpy(c->q + i * 60, a->q + ids[i] * 60, 60 * sizeof *a->q);
-        memcpy(c->k + i * 1200, a->k + ids[i] * 1200, 1200 * sizeof *a->k);
-        memcpy(c->v + i * 800, a->v + ids[i] * 800, 800 * sizeof *a->v);
-    }
-    CHECK(ordo_ref_forward_f64(&c->p, &c->c) == ORDO_OK);
-    for (int i = 0; i < 3; i++)
-        CHECK_BITS(c->o + i * 40, a->o + ids[i] * 40, 40);
-    trial_destroy(a);
-    trial_destroy(b);
-    trial_destroy(c);
-}
-
 TEST(combine_skips_parts_that_saw_nothing)
 {
     const double o_parts[] = { NAN, 4, 2 }, none[] = { NAN, NAN, NAN };
@@ -354,10 +220,7 @@ TEST(combine_skips_parts_that_saw_nothing)
     CHECK(o == 0 && lse == -INFINITY);
 }
 
-CHECK_MAIN(RUN(packed_padded_and_dense_give_the_same_bits),
-           RUN(masks_that_hide_the_same_give_the_same_bits),
+CHECK_MAIN(RUN(masks_that_hide_the_same_give_the_same_bits),
            RUN(top_left_ignores_keys_past_the_square), RUN(shared_key_heads_equal_repeated_ones),
            RUN(keys_split_over_shards_combine_to_the_whole),
-           RUN(rows_sequences_and_heads_split_without_changing_a_bit),
-           RUN(stored_bits_and_moved_sequences_change_nothing),
            RUN(combine_skips_parts_that_saw_nothing))
