@@ -10,8 +10,9 @@ from torch import Tensor
 from .._convert import integer
 from .._library import Error
 from ..torch._call import OPEN, Arguments, plain, prepare, window_of
-from ..torch._attention import attend as attend_all
+from ..torch._attention import attend as attend_all, run_inputs
 from ..torch._inputs import call_of, plan_line
+from ..torch._pages import Pages
 from ._passes import check_integers, check_tensors
 
 
@@ -55,6 +56,7 @@ class Cache(NamedTuple):
     lengths: int | Tensor | None  # used before the new ones are added; None = all
     batch_idx: Tensor | None  # which sequence of the cache each of the batch is; None = its own
     rotary: Rotary | None
+    table: Tensor | None = None  # (batch, pages): k and v are (page, row, kv_head, dim)
 
 
 def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tensor]:
@@ -64,17 +66,19 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
     order, however many there are behind them. No gradients. What can be checked without waiting
     for a device is checked before the cache is written, in graphs of torch.compile too.
     """
-    _check(q, cache)
+    _check(q, cache, arguments)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         used = _lengths(q, cache)
         rows, used = _rows(q, cache, used)
         q, new_k, new_v = (_apart(x, cache) for x in (q, cache.new_k, cache.new_v))
         if cache.rotary is not None:
             q, new_k, used = _turn(q, new_k, cache, used, arguments)
+        total = used if new_k is None else used + new_k.shape[1]
+        if cache.table is not None:
+            return _attend_pages(q, cache, new_k, new_v, used, arguments._replace(kv_lens=total))
         k, v = cache.k, cache.v
         if cache.batch_idx is not None:
             k, v = k[rows], v[rows]
-        total = used if new_k is None else used + new_k.shape[1]
         inputs = prepare(q, k, v, arguments._replace(kv_lens=total))
         if plain(q, k, v):
             plan_line(*inputs[:3], call_of(*inputs[3:]))  # before the cache is written
@@ -87,13 +91,40 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
         return attend_all(*inputs)
 
 
-def _check(q: Tensor, cache: Cache) -> None:
+def _attend_pages(
+    q: Tensor, cache: Cache, new_k: Any, new_v: Any, used: Tensor, arguments: Arguments
+) -> tuple[Tensor, Tensor]:
+    """attend() with a table of pages, through which new keys are written."""
+    table: Any = cache.table
+    arguments = arguments._replace(page_table=table)
+    if new_k is not None:
+        pages = Pages(q, cache.k, cache.v, table, arguments.kv_lens, None)
+        sequence = torch.arange(len(table), device=q.device)[:, None]
+        column = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
+        place = pages.place(sequence, column)
+        empty = arguments._replace(kv_lens=torch.zeros_like(used))
+        run_inputs(q[:, :0], cache.k, cache.v, empty)  # what is refused is, before a write
+        for whole, new in ((cache.k, new_k), (cache.v, new_v)):
+            whole.index_put_(place, new)
+    return run_inputs(q, cache.k, cache.v, arguments)[:2]
+
+
+def _check(q: Tensor, cache: Cache, arguments: Arguments) -> None:
     """The kinds and shapes of all tensors but the lists."""
     check_tensors(q=q, k_cache=cache.k, v_cache=cache.v)
+    if cache.table is not None and cache.table.dim() != 2:
+        shape = tuple(cache.table.shape)
+        raise Error("shape", f"block_table.shape {shape}: expected (batch, pages)")
+    if cache.table is None and arguments.cu_q is not None:
+        raise Error("unsupported", "cu_seqlens_q given: expected None without page_table")
+    if cache.table is not None and cache.batch_idx is not None:
+        raise Error("unsupported", "cache_batch_idx given: expected None with a table of pages")
+    if arguments.cu_q is not None and (cache.new_k is not None or cache.rotary is not None):
+        raise Error("unsupported", "cu_seqlens_q given, k given: expected queries (batch, row, head, dim)")
     if (cache.new_k is None) != (cache.new_v is None):
         raise Error("argument", "k, v: expected both or none of them")
     for name, x in (("q", q), ("k_cache", cache.k), ("v_cache", cache.v)):
-        if x.dim() != 4:
+        if x.dim() != (3 if x is q and arguments.cu_q is not None else 4):
             raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected (batch, row, head, dim)")
     if cache.new_k is None or cache.new_v is None:
         return
@@ -110,6 +141,8 @@ def _check(q: Tensor, cache: Cache) -> None:
 def _lengths(q: Tensor, cache: Cache) -> Tensor:
     """Keys used of each sequence, int32."""
     batch, room = q.shape[0], cache.k.shape[1]
+    if cache.table is not None:
+        batch, room = cache.table.shape[0], room * cache.table.shape[1]
     given = cache.lengths
     if given is None:
         if cache.new_k is not None:
@@ -149,6 +182,8 @@ _LIMITS = {
 def _rows(q: Tensor, cache: Cache, used: Tensor) -> tuple[Tensor, Tensor]:
     """Which sequence of the cache each one of the batch is; the lengths, which follow the check."""
     index, batch, there = cache.batch_idx, q.shape[0], cache.k.shape[0]
+    if cache.table is not None:
+        return torch.arange(cache.table.shape[0], device=q.device), used
     if index is None:
         if there != batch:
             shape = tuple(cache.k.shape)

@@ -28,6 +28,15 @@ def forward(
         return out, lse, mask, rng
 
 
+def paged(arguments: Arguments, table: Tensor, used: Tensor | None) -> Arguments:
+    """Packed queries over keys in pages: lengths of keys are `used`, or those between the ends."""
+    if used is None:
+        if arguments.cu_kv is None:
+            raise Error("argument", "seqused_k None, cu_seqlens_k None: expected one of them")
+        used = arguments.cu_kv.diff()
+    return arguments._replace(cu_kv=None, kv_lens=used.to(torch.int32), page_table=table.to(torch.int32))
+
+
 def backward(
     dout: Tensor,
     q: Tensor,

@@ -209,16 +209,17 @@ def flash_attn_with_kvcache(
     """out (batch, row, head, dim); with return_softmax_lse (out, lse, two empty tensors).
 
     As ordo.compat.flash_attn.flash_attn_with_kvcache, with rotary_seqlens as the positions of the
-    first new keys. scheduler_metadata changes nothing.
+    first new keys; with page_table and cu_seqlens_q q may be (row, head, dim). scheduler_metadata changes nothing.
     """
     _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
-    _passes.refuse(
-        cache_leftpad=cache_leftpad, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k_new=cu_seqlens_k_new,
-    )  # fmt: skip
+    _passes.refuse(cache_leftpad=cache_leftpad, cu_seqlens_k_new=cu_seqlens_k_new)
     rotary = _cache.rotary_of(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
-    cache = _cache.Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, rotary)
-    arguments = Arguments(causal, window_size, softmax_scale, softcap)
+    cache = _cache.Cache(
+        k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, rotary, page_table
+    )
+    arguments = Arguments(
+        causal, window_size, softmax_scale, softcap, cu_q=cu_seqlens_q, max_q=max_seqlen_q
+    )
     out, lse = _cache.attend(q, cache, arguments)
     return (out, lse, q.new_empty(0), lse.new_empty(0)) if return_softmax_lse else out
 
@@ -268,7 +269,7 @@ def _flash_attn_forward(
     """
     _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
     _passes.refuse(
-        k_new=k_new, v_new=v_new, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table,
+        k_new=k_new, v_new=v_new, cu_seqlens_k_new=cu_seqlens_k_new,
         kv_batch_idx=kv_batch_idx, leftpad_k=leftpad_k, rotary_cos=rotary_cos,
         rotary_sin=rotary_sin, seqlens_rotary=seqlens_rotary,
     )  # fmt: skip
@@ -276,10 +277,20 @@ def _flash_attn_forward(
     expected = *q.shape[:-1], v.shape[-1]
     if out_ is not None and out_.shape != expected:
         raise Error("shape", f"out_.shape {tuple(out_.shape)}: expected {expected}")
-    _check_lists(cu_seqlens_q, cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
+    if page_table is not None:
+        _passes.refuse(seqused_q=seqused_q)
+        _passes.check_integers(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k)
+    else:
+        _check_lists(cu_seqlens_q, cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     window = window_size_left, window_size_right
     with torch.no_grad():
-        if cu_seqlens_q is not None:
+        if page_table is not None:
+            arguments = Arguments(
+                causal, window, softmax_scale, softcap, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
+                max_q=max_seqlen_q, max_kv=max_seqlen_k,
+            )  # fmt: skip
+            out, lse = call(q, k, v, _passes.paged(arguments, page_table, seqused_k))
+        elif cu_seqlens_q is not None:
             out, lse = flash_attn_varlen_func(
                 q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q,
                 seqused_k, softmax_scale, causal, window_size=window, softcap=softcap,

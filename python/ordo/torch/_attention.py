@@ -15,6 +15,7 @@ from .._words import Keying
 from ._call import Arguments, Inputs, known_call, plain, prepare, with_prepared, without_gaps
 from ._inputs import Lists, Rules, call_of, filled, sequences, width_of
 from ._node import eager, watched
+from ._pages import packed
 
 
 def attention(
@@ -43,6 +44,8 @@ def attention(
     shard: Shard | None = None,
     prepared: Any = None,
     block_mask: Any = None,
+    page_table: Tensor | None = None,
+    kv_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse): attention with gradients, the same bits every time.
 
@@ -73,12 +76,16 @@ def attention(
         block_mask      an ordo.BlockMask, or FlexAttention's, which each call converts as
                         ordo.torch.block_mask() does: narrows the mask; on CUDA up to head size 128;
                         a graph needs an ordo.BlockMask, and a CUDA graph one that is there already
+        page_table      (batch, pages), int32: k and v are (page, row, head, dim), and kv_lens counts
+                        whole sequences; rows have the bits of the training pass. No gradients
+        kv_starts       with page_table: the first stored column of each sequence, int32, where a
+                        window lets a cache drop old keys
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
         and cu_q is None and cu_kv is None and max_q is None and max_kv is None
         and q_lens is None and kv_lens is None and sequence_ids is None
-        and prepared is None and block_mask is None
+        and prepared is None and block_mask is None and page_table is None and kv_starts is None
     ):  # fmt: skip
         known = known_call(q, k, v, (causal, window, scale, softcap, dropout_p, keying, shard))
         if known is not None:
@@ -86,6 +93,7 @@ def attention(
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink, block_mask,
+        page_table, kv_starts,
     )  # fmt: skip
     return call(q, k, v, arguments)
 
@@ -135,6 +143,15 @@ def run_inputs(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = True
 ) -> tuple[Tensor, Tensor, Inputs]:
     """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
+    if a.kv_starts is not None and a.page_table is None:
+        raise Error("argument", "kv_starts given, page_table None: expected both")
+    if a.page_table is not None:
+        batch = q.shape[:2] if a.cu_q is None else None
+        q, k, v, a = packed(q, k, v, a)
+        o, lse, inputs = run_inputs(q, k, v, a, now)
+        if batch is not None:
+            o, lse = o.unflatten(0, batch), lse.unflatten(1, batch).transpose(0, 1)
+        return o, lse, inputs
     if a.prepared is not None:
         a = with_prepared(a)
     back = None

@@ -72,6 +72,8 @@ class Arguments(NamedTuple):
     prepared: Any = None  # a PreparedDropout
     sink: Tensor | None = None
     block_mask: Any = None
+    page_table: Tensor | None = None
+    kv_starts: Tensor | None = None
 
 
 _RULES = Arguments._fields.index("seed")

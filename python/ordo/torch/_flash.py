@@ -92,15 +92,16 @@ def flash_attn_varlen_func(
 ) -> Any:
     """out (row, head, dim) of sequences end to end; lse is (head, row).
 
-    cu_seqlens_q and cu_seqlens_k are batch + 1 ends, int32, from 0.
+    cu_seqlens_q and cu_seqlens_k are batch + 1 ends, int32, from 0. With block_table (batch, pages)
+    k and v are (page, row, kv_head, dim); there are then no gradients.
     """
-    if block_table is not None:
-        raise Error("unsupported", "block_table given: keys in a page table are not supported")
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, dropout_p, seed=seed, rng_state=rng_state,
         generator=generator, slopes=alibi_slopes, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
         max_kv=max_seqlen_k,
     )  # fmt: skip
+    if block_table is not None:
+        arguments = arguments._replace(cu_kv=None, kv_lens=cu_seqlens_k.diff(), page_table=block_table)
     return _finish(q, k, v, arguments, return_attn_probs)
 
 

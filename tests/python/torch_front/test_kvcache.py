@@ -281,11 +281,13 @@ def test_positions_of_new_keys_are_checked(start, words):
     assert not cache.any()
 
 
-def test_page_tables_are_refused_by_name():
+def test_what_a_cache_does_not_have_is_refused_by_name():
     cache = torch.zeros(2, 8, 2, 16)
-    with pytest.raises(ordo.Error, match="block_table given: not supported"):
+    with pytest.raises(ordo.Error, match="block_table.shape .* expected .batch, pages."):
         flash_attn.flash_attn_with_kvcache(X, cache, cache, block_table=LENGTHS)
-    for name in ("page_table", "cu_seqlens_q", "qv", "q_descale"):
+    with pytest.raises(ordo.Error, match="cu_seqlens_q given: expected None without page_table"):
+        flash_attn_3.flash_attn_with_kvcache(X, cache, cache, cu_seqlens_q=LENGTHS)
+    for name in ("cache_leftpad", "qv", "q_descale"):
         with pytest.raises(ordo.Error, match=f"{name} given: not supported"):
             flash_attn_3.flash_attn_with_kvcache(X, cache, cache, **{name: LENGTHS})
     with pytest.raises(ordo.Error, match="k_cache.shape"):

@@ -68,12 +68,14 @@ def flash_attn_with_kvcache(
     """out (batch, row, head, dim); with return_softmax_lse (out, lse). No gradients.
 
     k_cache and v_cache are (batch, row, kv_head, dim), of which each sequence uses the first
-    cache_seqlens rows (None: all). k and v, if given, are written behind them, in place, rotated by
+    cache_seqlens rows (None: all); with block_table (batch, pages) they are (page, row, kv_head, dim). k and v, if given, are written behind them, in place, rotated by
     rotary_cos and rotary_sin at their positions, and take part. num_splits changes nothing.
     """
-    _passes.refuse(cache_leftpad=cache_leftpad, block_table=block_table)
+    _passes.refuse(cache_leftpad=cache_leftpad)
     rotary = _cache.rotary_of(rotary_cos, rotary_sin, rotary_interleaved)
-    cache = _cache.Cache(k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, rotary)
+    cache = _cache.Cache(
+        k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, rotary, block_table
+    )
     arguments = Arguments(causal, window_size, softmax_scale, softcap, slopes=alibi_slopes)
     out, lse = _cache.attend(q, cache, arguments)
     return (out, _passes.infinite(lse)) if return_softmax_lse else out
@@ -125,13 +127,17 @@ def _flash_attn_varlen_forward(
     num_splits: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, softmax_lse, S_dmask, rng_state) of sequences end to end."""
-    _passes.refuse(block_table=block_table, leftpad_k=leftpad_k, seqused_k=seqused_k)
-    _passes.check_packed(cu_seqlens_q, cu_seqlens_k)
+    _passes.refuse(leftpad_k=leftpad_k)
+    if block_table is None:
+        _passes.refuse(seqused_k=seqused_k)
+    _passes.check_packed(cu_seqlens_q, cu_seqlens_k, seqused_k=seqused_k)
     arguments = Arguments(
         causal, (window_size_left, window_size_right), softmax_scale, softcap, dropout_p,
         slopes=alibi_slopes, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q,
         max_kv=max_seqlen_k,
     )  # fmt: skip
+    if block_table is not None:
+        arguments = _passes.paged(arguments, block_table, seqused_k)
     out, lse, mask, rng = _passes.forward(q, k, v, arguments, return_softmax)
     return out, _passes.infinite(lse), mask, rng
 

@@ -1,0 +1,158 @@
+"""Keys in pages: gathered end to end, for the kernels of packed sequences.
+
+Tiles of keys begin at multiples of the same columns as those of the whole sequence, so that every row
+has the bits of the training pass: where a window's cache dropped old keys, rows up to the multiple
+before the first stored one are filled. No number is read from a device: a gather is part of a graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import Error
+from ._call import Arguments, plain
+
+_ALIGN = 256  # a multiple of the columns of every tile of keys
+
+
+class Pages:
+    """Where the rows of packed keys are in pages; lengths are whole, counted from column 0."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor, starts: Any
+    ) -> None:
+        batch = table.shape[0] if table.dim() == 2 else -1
+        for name, x, shape in (
+            ("page_table", table, "(batch, pages)"),
+            ("kv_lens", lens, f"({batch},)"),
+            ("kv_starts", starts, f"({batch},)"),
+        ):
+            if x is None and name == "kv_starts":
+                continue
+            if not isinstance(x, Tensor):
+                raise Error("argument", f"{name} {x!r}: expected a tensor beside page_table")
+            if batch < 0 or (name != "page_table" and x.shape != (batch,)):
+                raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {shape}")
+            if x.dtype is not torch.int32:
+                raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32")
+            if x.device != q.device:
+                raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
+        for name, x in (("k", k), ("v", v)):
+            if x.dim() != 4 or x.shape[:3] != k.shape[:3]:
+                expected = "(page, row, head, dim), the same three for k and v"
+                raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {expected}")
+        if k.shape[0] == 0 or k.shape[1] == 0:
+            raise Error("shape", f"k.shape {tuple(k.shape)}: expected a page and a row at least")
+        self.table, self.page_rows, self.pages = table, k.shape[1], k.shape[0]
+        self.longest = table.shape[1] * self.page_rows
+        self.lens = lens
+        self.starts = torch.zeros_like(lens) if starts is None else starts
+        if q.is_cpu and plain(q, k, v):
+            self._check()
+        self.first = self.starts // _ALIGN * _ALIGN  # the column of the first row of each sequence
+        lengths = (lens.clamp(0, self.longest) - self.first).clamp(min=0)
+        self.ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+
+    def _check(self) -> None:
+        """The numbers of CPU tensors; a device clamps them."""
+        for b, (start, length) in enumerate(zip(self.starts.tolist(), self.lens.tolist())):
+            if not 0 <= length <= self.longest:
+                raise Error(
+                    "shape",
+                    f"kv_lens[{b}] {length}: expected 0..{self.longest}, the table's columns",
+                )
+            if not 0 <= start <= length:
+                raise Error(
+                    "shape", f"kv_starts[{b}] {start}: expected 0..{length}, that of kv_lens"
+                )
+            stored = self.table[b, start // self.page_rows : -(-length // self.page_rows)].tolist()
+            for x, page in enumerate(stored, start // self.page_rows):
+                if not 0 <= page < self.pages:
+                    raise Error(
+                        "shape", f"page_table[{b}][{x}] {page}: expected 0..{self.pages - 1}"
+                    )
+
+    def place(self, sequence: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """(page, row) of columns of sequences."""
+        entry = (column // self.page_rows).clamp(0, self.table.shape[1] - 1)
+        page = self.table[sequence, entry].clamp(0, self.pages - 1)
+        return page.long(), (column % self.page_rows).long()
+
+    def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The stored keys and values end to end, (row, head, dim), and rows that nobody reads.
+
+        A key that is not stored is NaN, so that a row that sees it is NaN; its value is 0.
+        """
+        batch = self.table.shape[0]
+        row = torch.arange(batch * self.longest, device=k.device)
+        sequence = (
+            torch.searchsorted(self.ends, row, right=True, out_int32=True)
+            .sub(1)
+            .clamp(0, max(batch - 1, 0))
+        )
+        column = row - self.ends[sequence] + self.first[sequence]
+        page, at = self.place(sequence, column)
+        hidden = (column < self.starts[sequence])[:, None, None]
+        return k[page, at].masked_fill(hidden, torch.nan), v[page, at].masked_fill(hidden, 0)
+
+
+def packed(
+    q: Tensor, k: Tensor, v: Tensor, a: Arguments
+) -> tuple[Tensor, Tensor, Tensor, Arguments]:
+    """The call of packed sequences that a call with page_table is; q may be (batch, row, head, dim)."""
+    for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared"):
+        if getattr(a, name) is not None:
+            raise Error("unsupported", f"{name} given: expected None with page_table")
+    if a.dropout_p != 0:
+        raise Error("unsupported", f"dropout_p {a.dropout_p}: expected 0 with page_table")
+    if torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (q, k, v, a.sink)
+    ):
+        raise Error("unsupported", "page_table given: no gradients; call it under torch.no_grad()")
+    pages = Pages(q, k, v, a.page_table, a.kv_lens, a.kv_starts)  # type: ignore[arg-type]
+    batch = pages.table.shape[0]
+    cu_q, max_q = a.cu_q, a.max_q
+    if cu_q is None:
+        if q.dim() != 4 or q.shape[0] != batch:
+            raise Error(
+                "shape", f"q.shape {tuple(q.shape)}: expected ({batch}, row, head, dim), or cu_q"
+            )
+        max_q = q.shape[1]
+        cu_q = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * max_q
+        q = q.flatten(0, 1)
+    elif cu_q.shape != (batch + 1,):
+        raise Error("shape", f"cu_q.shape {tuple(cu_q.shape)}: expected ({batch + 1},)")
+    if q.is_cpu and plain(q, k, v):
+        _check_starts(pages, cu_q, a)
+    keys, values = pages.gather(k, v)
+    most = pages.longest if a.max_kv is None else a.max_kv
+    a = a._replace(
+        cu_q=cu_q,
+        cu_kv=pages.ends,
+        max_q=max_q,
+        max_kv=most,
+        kv_lens=None,
+        kv_starts=None,
+        page_table=None,
+    )
+    return q, keys, values, a
+
+
+def _check_starts(pages: Pages, cu_q: Tensor, a: Arguments) -> None:
+    """Keys that are not stored must be outside the window of every row."""
+    if a.kv_starts is None:
+        return
+    left = a.window[0] if a.window is not None else -1
+    rows = cu_q.diff()
+    for b, (start, length, count) in enumerate(
+        zip(pages.starts.tolist(), pages.lens.tolist(), rows.tolist())
+    ):
+        if count and start > 0 and (left is None or left < 0 or start > length - count - left):
+            raise Error(
+                "argument",
+                f"kv_starts[{b}] {start}: expected no more than the {length - count} keys before the "
+                f"first row less the window, {left}",
+            )
