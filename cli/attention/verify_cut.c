@@ -92,7 +92,7 @@ static ordo_paging paging_of(const cutting *x)
 {
     const int64_t rows = x->t->request->page, keys = x->t->first->problem.kv_len;
     const int64_t columns = (keys + rows - 1) / rows;
-    return rows > 0 ? (ordo_paging) { rows, 2 * columns, columns } : (ordo_paging) { 0 };
+    return (ordo_paging) { rows, 2 * columns, columns };
 }
 
 /* The keys or values of a sequence into pages. */
@@ -113,8 +113,6 @@ static int open_pages(cutting *x, int64_t b)
     const ordo_problem *p = &first->problem;
     const ordo_paging pages = paging_of(x);
     const size_t rows = (size_t)(pages.page_rows * pages.pages * p->kv_heads) * sizeof(float);
-    if (pages.page_rows == 0)
-        return CLI_OK;
     if (x->k == NULL) {
         x->k = malloc(rows * (size_t)p->head_dim);
         x->v = malloc(rows * (size_t)p->v_head_dim);
@@ -305,7 +303,8 @@ static int cut_decode(cutting *x, piece p, int64_t unused)
                  "--page: expected --mask causal without dropout");
         return CLI_OK;
     }
-    CLI_TRY(open_pages(x, p.sequence));
+    if (p.paged)
+        CLI_TRY(open_pages(x, p.sequence));
     for (int64_t i = 0; i < rows && status == CLI_OK && x->check->verdict == CLI_EQUAL; i++) {
         p.row = dropout ? i / KEEP_ROWS * KEEP_ROWS : i;
         p.rows = i + 1 - p.row;
