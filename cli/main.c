@@ -17,7 +17,7 @@ static size_t lab_commands(void)
     return cli_lab() ? cli_lab()->count : 0;
 }
 
-/* The commands, then those of the laboratory; NULL behind the last. */
+/* The commands, then those of the laboratory; NULL after the last. */
 static const cli_command *command_at(size_t index)
 {
     if (index < COMMANDS)
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
 {
     cli_output_start();
     const int status = dispatch(argc, argv);
-    /* What was asked for but could not be written is a failure, whatever came before. */
+    /* What was requested but could not be written is a failure, whatever came before. */
     const int written = cli_output_finish();
     return written != CLI_OK ? written : status;
 }

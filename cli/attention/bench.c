@@ -1,4 +1,4 @@
-/* bench.c: `ordo bench attention`: times of both passes beside what the cores could do. */
+/* bench.c: `ordo bench attention`: times of both passes and what the cores could do. */
 #include "attention/bench_device.h"
 #include "attention/bench_peak.h"
 #include "attention/bench_report.h"
@@ -29,7 +29,7 @@ typedef struct samples {
 
 /* ---- one problem, one number of threads ---- */
 
-/* Once around: each pass that is asked for, and the peak beside them. */
+/* Once around: each requested pass, and the peak beside them. */
 static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_report *report,
                         samples *s)
 {
@@ -229,7 +229,7 @@ int cli_bench(int argc, char **argv)
         "cache is cached. Operations are counted over visible pairs only, per pair and head 4 dim\n"
         "forward and 10 dim backward. The peak is the rate of fused multiply-adds of the same\n"
         "number of threads, measured between the runs.\n"
-        "On a GPU each pass runs in a burst of its own and is timed by the device, with the "
+        "On a GPU each pass runs in a separate burst and is timed by the device, with the "
         "caches\n"
         "flushed before every run. A causal mask counts half of all pairs, as is usual, and the\n"
         "peak is that of the datasheet. Keep bits that are made once are timed by themselves;\n"

@@ -17,7 +17,7 @@ typedef struct backend_report {
 
 typedef struct report {
     ordo_build build;
-    ordo_machine *machine; /* the one asked for, or the host */
+    ordo_machine *machine; /* the requested one, or the host */
     bool asked;
     char host_error[256];
     backend_report backends[BACKENDS];

@@ -27,7 +27,7 @@ int cli_inputs_open(cli_inputs *inputs, cli_problem *words);
  * problem itself. */
 int cli_inputs_load(const cli_inputs *inputs, const cli_tensors *tensors);
 
-/* Whether the folder of --out-dir could be written now; leaves nothing behind. */
+/* Whether the folder of --out-dir could be written now; leaves no trace. */
 int cli_outputs_check(const cli_inputs *inputs);
 
 /* Write DIR/o.npy and so on, each whole or not at all; bf16 as '<u2'. With --save all tensors go to

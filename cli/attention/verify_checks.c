@@ -98,7 +98,7 @@ static int compare(const trial *t, cli_check *c)
     return status;
 }
 
-/* Run in place as often as asked, and compare each time. */
+/* Run in place as often as requested, and compare each time. */
 static int repeat(trial *t, const ordo_plan *plan, int64_t threads, cli_check *c)
 {
     int status = CLI_OK;

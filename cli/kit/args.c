@@ -14,7 +14,7 @@ static void print_option(const cli_option *o)
     const bool joined = o->kind == CLI_JSON;
     const int width =
         printf("  %s%s%s", o->name, o->label && !joined ? " " : "", o->label ? o->label : "");
-    /* A label too long for its column gets a line of its own. */
+    /* A label too long for its column gets a separate line. */
     if (width >= HELP_COLUMN)
         printf("\n%*s%s\n", HELP_COLUMN, "", o->help);
     else

@@ -22,7 +22,7 @@ static int choose_backend(const cli_problem *words, ordo_backend *backend)
             ordo_backend_available(ORDO_BACKEND_CPU, &why) ? ORDO_BACKEND_CPU : ORDO_BACKEND_REF;
     if (!ordo_backend_available(*backend, &why))
         return cli_error(CLI_UNSUPPORTED, "%s",
-                         why ? why : "the backend asked for is not available here");
+                         why ? why : "the requested backend is not available here");
     if (*backend == ORDO_BACKEND_REF && words->threads.count > 0)
         return cli_usage("--threads: backend ref has one");
     if (*backend != ORDO_BACKEND_CUDA)

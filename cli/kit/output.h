@@ -18,7 +18,7 @@ typedef struct cli_file {
 int cli_file_open(cli_file *file, const char *path);
 int cli_file_commit(cli_file *file);
 
-/* Whether a file could be written there now; nothing is left behind. Commands ask before they work,
+/* Whether a file could be written there now; no trace is left. Commands ask before they work,
  * so that a wrong path costs no time. */
 int cli_file_check(const char *path);
 
@@ -32,7 +32,7 @@ int cli_output_finish(void);
 
 /* A line about progress on stderr, once a second, when a terminal is there and the command has
  * worked for more than two seconds, in one piece of work or in many. Work inside other work has no
- * line of its own. `what` must outlive the work. */
+ * separate line. `what` must outlive the work. */
 void cli_progress_start(const char *what);
 void cli_progress_stop(void);
 

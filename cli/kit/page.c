@@ -1,4 +1,4 @@
-/* page.c: see the header. */
+/* page.c: the beginning of an HTML page, and text in which nothing is markup. */
 #include "kit/page.h"
 
 void cli_page_start(FILE *out, const char *title, const char *style)

@@ -1,7 +1,7 @@
 /* picture.c: black and white pictures: PGM, and PNG without compression.
  *
  * A PNG is a signature and chunks: length, name, data, CRC-32 of name and data. The pixels are one
- * chunk, a zlib stream of stored blocks: each 65535 bytes at most behind its length and the
+ * chunk, a zlib stream of stored blocks: each 65535 bytes at most after its length and the
  * complement of that; an Adler-32 of the pixels ends the stream. */
 #include "kit/picture.h"
 

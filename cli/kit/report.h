@@ -22,7 +22,7 @@ typedef struct cli_results {
     size_t size, count;
 } cli_results;
 
-/* Print every result, or write them as JSON if that was asked for: one result's fields in the
+/* Print every result, or write them as JSON on request: one result's fields in the
  * document itself, several as the array "results". Prints its error and returns an exit status. */
 int cli_report_results(const cli_json_target *target, const cli_results *results);
 

@@ -57,7 +57,7 @@ static const struct {
 };
 enum { TYPES = sizeof types / sizeof types[0] };
 
-/* A text that was asked for. */
+/* A requested text. */
 static bool take_text(ordo_json *r, cli_metadata *to)
 {
     const size_t capacity = (size_t)(r->end - r->at) + 1;

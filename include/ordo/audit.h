@@ -52,7 +52,7 @@ typedef struct ordo_audit_unit {
 
 #define ORDO_AUDIT_UNIT_INIT ORDO_SIZED(ordo_audit_unit)
 
-/* The first element of a unit that differs: dk before dv, lse after o, row by row. Rows behind the
+/* The first element of a unit that differs: dk before dv, lse after o, row by row. Rows after the
  * last sequence of a packed tensor are counted from the beginning of the tensor. */
 typedef struct ordo_audit_difference {
     size_t size; /* sizeof(ordo_audit_difference) */

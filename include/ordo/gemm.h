@@ -66,7 +66,7 @@ typedef struct ordo_gemm_info {
 /* Fill in `info`; set info->size before (ORDO_GEMM_INFO_INIT). */
 ORDO_API ordo_status ordo_gemm_plan_query(const ordo_gemm_plan *plan, ordo_gemm_info *info);
 
-/* A matrix in memory: row r begins `stride` elements behind row r - 1; 0 = the rows are
+/* A matrix in memory: row r begins `stride` elements after row r - 1; 0 = the rows are
  * contiguous. Elements of a row are contiguous. */
 typedef struct ordo_matrix {
     void *data; /* may be NULL if the matrix has no elements */

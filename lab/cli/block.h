@@ -29,7 +29,7 @@ typedef struct cli_block_report {
 void cli_block_beside_json(cli_json *json, const cli_block_report *report);
 void cli_block_beside_text(const cli_block_report *report);
 
-/* Print the report, or write it as JSON if that was asked for; returns an exit status. */
+/* Print the report, or write it as JSON on request; returns an exit status. */
 int cli_block_show(const cli_json_target *json, const cli_block_report *report);
 
 #endif

@@ -62,7 +62,7 @@ int cli_model(int argc, char **argv)
         "  grid       heat maps over two axes; the figures of arXiv 2410.07531\n"
         "  report     a self-contained HTML page for one block\n"
         "  overlap    a list of kernels: where to make the keep bits\n"
-        "  validate   predictions beside measured times\n"
+        "  validate   predictions and measured times\n"
         "  constants  every number the model uses, with kind and source\n"
         "\n"
         "`ordo model PART --help` lists what a part takes. All of them take:",

@@ -62,7 +62,7 @@ const char *cli_block_precision(const cli_model_args *model, const cli_block_arg
 /* The paper's setting: 32 bits per element, compared one by one. */
 bool cli_block_is_paper(const cli_block_args *args);
 
-/* Print what a part found, or write it as JSON if that was asked for: the name of the part,
+/* Print what a part found, or write it as JSON on request: the name of the part,
  * machine, calibration and changes, then the fields. */
 int cli_model_show(const cli_model_args *args, const char *part, void (*print)(const void *what),
                    cli_fields *fields, const void *what);

@@ -97,7 +97,7 @@ int cli_model_grid(int argc, char **argv)
     const cli_section sections[] = { CLI_SECTION("Grid", options), cli_block_section(&r.block),
                                      cli_model_section(&r.model) };
     char about[2048] =
-        "One value of a block over two axes. The digit behind a value is its region: "
+        "One value of a block over two axes. The digit after a value is its region: "
         "1 making the\nbits hides easily under the GEMMs, 2 it hides, 3 it outlasts "
         "them.\nWith --measured, the machine is the file's own and the calibration silicon unless "
         "named;\nrows of the figure's precision and generator are shown beside the model's "

@@ -15,7 +15,7 @@ typedef struct cli_operators {
     int64_t after[ORDO_OPERATORS_MOST][CLI_OPERATOR_AFTER];
 } cli_operators;
 
-/* What a preset can be asked for. */
+/* What can be requested of a preset. */
 typedef struct cli_preset_args {
     const char *name;
     int precision, generator;
@@ -28,7 +28,7 @@ typedef struct cli_preset_args {
 /* Read a file, "-" for standard input. */
 int cli_operators_read(cli_operators *operators, const char *path);
 
-/* One layer of a model in steady state, from the projection behind the attention of the layer
+/* One layer of a model in steady state, from the projection after the attention of the layer
  * before to the attention of this one. */
 int cli_operators_preset(cli_operators *operators, const cli_preset_args *args);
 

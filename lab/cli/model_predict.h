@@ -15,7 +15,7 @@ typedef struct cli_validated_row {
     int group;
     const char *kind;     /* of kernel: its constant if it has one, else the name of its group */
     const char *constant; /* that its time is multiplied by; "rng": only _start; NULL: none */
-    double value, start;  /* of that constant, and of the one with _start behind its name */
+    double value, start;  /* of that constant, and of the one with _start after its name */
     bool held_out;        /* not used by the fit */
 } cli_validated_row;
 
@@ -39,7 +39,7 @@ typedef struct cli_validation {
     bool fitted; /* the kinds, to half of their rows */
 } cli_validation;
 
-/* Errors are reported for each group of kernels: its name, NULL behind the last. */
+/* Errors are reported for each group of kernels: its name, NULL after the last. */
 enum { CLI_GROUPS = 8 };
 const char *cli_validate_group(int group);
 

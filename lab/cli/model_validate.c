@@ -1,4 +1,4 @@
-/* model_validate.c: `ordo model validate`: predictions beside measured times. */
+/* model_validate.c: `ordo model validate`: predictions and measured times. */
 #include "cli/model_predict.h"
 
 #include "cli/model_times.h"

@@ -307,7 +307,7 @@ int cli_schedule(int argc, char **argv)
         OPT_INT("--latency", "T", &r.latency, 0, MOST,
                 "time from one addition to the next to the same tile (default 0)"),
         OPT_INT("--overlap", "N", &r.overlap, 0, MOST,
-                "additions that may be pending behind the computation (default 0)"),
+                "additions that may be pending during the computation (default 0)"),
     };
     cli_option choices[] = {
         OPT_TEXT("--order", "NAME|auto|all", &r.order,

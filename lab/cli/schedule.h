@@ -7,8 +7,8 @@
 
 typedef struct cli_schedule_report {
     cli_chart chart;
-    bool several;  /* more than one order was asked for */
-    bool critical; /* the critical path was asked for */
+    bool several;  /* more than one order was requested */
+    bool critical; /* the critical path was requested */
 } cli_schedule_report;
 
 void cli_schedule_text(const cli_schedule_report *report);

@@ -58,7 +58,7 @@ bool cli_chart_ascii(FILE *out, const cli_chart *chart, int width)
         "\nA letter is the head at work%s%s, '.' waits for its turn, blank is idle; capitals are\n"
         "on the critical path. One column is %.4g of time.\n",
         chart->schedule.heads > 26 ? " (after z comes a again)" : "",
-        overlap ? " (reductions run behind it)" : "", unit);
+        overlap ? " (reductions run during it)" : "", unit);
     return true;
 }
 

@@ -43,7 +43,7 @@ static void write_question(FILE *out, const ordo_schedule *s)
     if (s->latency > 0)
         fprintf(out, "; the next may start %" PRId64 " later", s->latency);
     if (s->overlap > 0)
-        fprintf(out, "; up to %" PRId64 " additions run behind the computation", s->overlap);
+        fprintf(out, "; up to %" PRId64 " additions run during the computation", s->overlap);
     fputs(". The order of the sums fixes every bit of the result; the picture shows what each "
           "order costs in time.</p>\n",
           out);

@@ -393,7 +393,7 @@ static ordo_status check_slopes(const ordo_problem *p, const ordo_call *c)
     return ORDO_OK;
 }
 
-/* What a pass reads beside its tensors. */
+/* What a pass reads in addition to its tensors. */
 static ordo_status check_arrays(buffers *list, const ordo_problem *p, const ordo_call *c)
 {
     const struct {

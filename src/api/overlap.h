@@ -18,7 +18,7 @@ typedef struct ordo_extent {
 /* Bytes from the first to past the last; false if that does not fit in 62 bits. */
 bool ordo_extent_bytes(const ordo_extent *x, int64_t *bytes);
 
-/* Whether every element has bytes of its own. Sufficient, not necessary: true if the strides
+/* Whether every element has its own bytes. Sufficient, not necessary: true if the strides
  * nest, each reaching past all that the smaller ones span, as in any slice or permutation of
  * a contiguous tensor. */
 bool ordo_extent_nests(const ordo_extent *x);

@@ -284,7 +284,7 @@ static ordo_status read_line(ordo_plan *plan, char *line)
     return ORDO_OK;
 }
 
-/* Lines of version 0.1 have a word " predicted_ns=N" behind the workers and the segments, which
+/* Lines of version 0.1 have a word " predicted_ns=N" after the workers and the segments, which
  * says nothing of the plan: take it out. */
 static ordo_status skip_prediction(char *line, size_t *length)
 {

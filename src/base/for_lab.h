@@ -1,4 +1,4 @@
-/* for_lab.h: marks what libordo_lab uses of libordo beside the public API.
+/* for_lab.h: marks what libordo_lab uses of libordo in addition to the public API.
  *
  * Such names are exported but are no part of the API: no public header declares them, and they may
  * change with every version. docs/adr/0034-the-laboratory-is-a-library.md says why. */

@@ -121,7 +121,7 @@ static ordo_status no_memory(size_t bytes)
     return ordo_fail(ORDO_ERR_MEMORY, "scratch memory: %zu bytes per thread", bytes);
 }
 
-/* Without the pool: one worker, memory of its own. */
+/* Without the pool: one worker, its own memory. */
 static ordo_status run_alone(size_t bytes, ordo_task *task, void *context)
 {
     member own = { 0 };

@@ -1,7 +1,7 @@
 /* phase.c: how many row tiles the backward pass takes together.
  *
  * Taken together, dV and dK of a key tile pass through the caches once for all of them: the phase
- * form of lab/docs/io.md inside one chain. That pays when a tile of dV is large beside the
+ * form of lab/docs/io.md inside one chain. That pays when a tile of dV is large compared with the
  * cache, which the head size decides, and nothing else may. No bit depends on it. It is done where
  * lab/bench/phase.c says that it wins on both kinds of CPU, speed over that of single tiles:
  *

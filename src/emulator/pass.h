@@ -84,7 +84,7 @@ ordo_emulator_rows ordo_emulator_rows_of(const ordo_emulator_pass *pass, const o
                                          ordo_emulator_side side, int64_t dim, int64_t b,
                                          int64_t head);
 
-/* One row of a head; NULL behind the end of its sequence, or if it is not stored. */
+/* One row of a head; NULL after the end of its sequence, or if it is not stored. */
 const uint16_t *ordo_emulator_row(const ordo_emulator_pass *pass, const ordo_tensor *tensor,
                                   ordo_emulator_side side, int64_t dim, int64_t b, int64_t head,
                                   int32_t row);

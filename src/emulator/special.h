@@ -1,4 +1,4 @@
-/* special.h: the functions of a Hopper kernel beside products and IEEE operations, bit for bit.
+/* special.h: the functions of a Hopper kernel other than products and IEEE operations, bit for bit.
  *
  * ex2, lg2 and rcp are ex2.approx.ftz.f32 and so on: quadratic interpolations in integers by the
  * special function unit. The upper bits of a fraction of 23 bits select a segment, x is the rest:

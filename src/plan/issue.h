@@ -150,7 +150,7 @@ ORDO_HD ordo_unit ordo_run_issue(const ordo_run *run, int cls, int64_t ticket)
     const int32_t heads = ordo_min32(run->section, ordo_run_heads(run, cls) - begin);
     const int64_t rest = ticket % per_section;
     /* Orders with cyclic groups issue whole groups, so that a group becomes resident together;
-     * for the others every unit is a group of its own. */
+     * for the others every unit is a separate group. */
     const ordo_walk walk = ordo_run_walk(run, 0);
     const bool grouped = walk.kind == ORDO_WALK_SHIFT || walk.kind == ORDO_WALK_SYMMETRIC;
     const int32_t group = grouped ? ordo_min32(walk.group, units) : 1;

@@ -8,7 +8,7 @@
 
 typedef struct ordo_name {
     char *text;
-    bool gradient; /* else a weight: a name of its own */
+    bool gradient; /* else a weight: another name */
     uint64_t hash;
 } ordo_name;
 

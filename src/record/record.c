@@ -54,7 +54,7 @@ static bool no_memory(line *l)
     return false;
 }
 
-/* The value at hand as text of its own, without blanks between tokens; a key given twice counts as
+/* The value at hand as separate text, without blanks between tokens; a key given twice counts as
  * it came last. */
 static bool read_text(ordo_json *j, char **text, line *l)
 {

@@ -17,7 +17,7 @@ typedef struct ordo_ref_head {
     int64_t start;               /* columns before it are hidden */
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
-    const double *sink;          /* a logit beside those of the keys; NULL = none */
+    const double *sink;          /* a logit in addition to those of the keys; NULL = none */
     ordo_block_view blocks;      /* start NULL: no block mask */
 
     double keep_scale;    /* of what is kept; 0 = no dropout */

@@ -1,4 +1,4 @@
-/* ordo/lab.h: all of libordo_lab, the laboratory beside libordo.
+/* ordo/lab.h: all of libordo_lab, the laboratory, which builds on libordo.
  *
  * It answers questions about attention: how long kernels and transformer blocks take by their
  * limiters (ordo/lab/model.h), how many words an algorithm moves between two memories

@@ -141,7 +141,7 @@ static ordo_status check_cache(ordo_io_cache *c, int64_t words)
                          "budget %g: expected a part of M, above 0 and at most 16", c->budget);
     if (c->outer_words != 0 && (c->replacement == ORDO_IO_OPT || c->outer_words < words))
         return ordo_fail(ORDO_ERR_ARGUMENT,
-                         "outer_words %" PRId64 ": expected M or more, behind lru or assoc",
+                         "outer_words %" PRId64 ": expected M or more, after lru or assoc",
                          c->outer_words);
     return ORDO_OK;
 }

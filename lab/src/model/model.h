@@ -29,7 +29,7 @@ typedef struct ordo_beside {
     double steal; /* tensor time taken by the wide multiplications of making the bits */
     double tail;  /* idle time in the last waves of the GEMMs */
     double gaps;  /* share of making the bits that runs beside other kernels than GEMMs */
-    bool awaited; /* the kernel behind the GEMMs needs the bits, not the next block */
+    bool awaited; /* the kernel after the GEMMs needs the bits, not the next block */
 } ordo_beside;
 
 ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *beside);

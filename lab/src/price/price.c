@@ -100,7 +100,7 @@ double ordo_live_elements(const ordo_attention_shape *s, int64_t bq, int64_t bk)
     return heads * live;
 }
 
-/* Instructions beside the products: of attention, of applying keep bits, of making them. */
+/* Instructions other than the products: of attention, of applying keep bits, of making them. */
 static ordo_kernel_counts attention_counts(const ordo_model *model, const ordo_attention_shape *s,
                                            const ordo_kernel_counts *rng)
 {
@@ -276,7 +276,8 @@ static void tile_of(const ordo_model *model, const ordo_attention_shape *s, int6
     *bk = tiling->tile.k;
 }
 
-/* What a kind takes for every 128 rows of a head beside its price: starts of units, launches. */
+/* What a kind takes for every 128 rows of a head in addition to its price: starts of units,
+ * launches. */
 static double start_seconds(const ordo_model *model, const ordo_attention_shape *s,
                             ordo_constant kind)
 {

@@ -14,7 +14,7 @@ typedef struct ordo_costs {
     int64_t compute_partial; /* the same if the tile is partly visible */
     int64_t reduce;          /* adding the partial dQ */
     int64_t latency;         /* between the end of one addition and the start of the next */
-    int32_t overlap;         /* additions in flight behind the computation: 0 .. ORDO_OVERLAP_MAX */
+    int32_t overlap;         /* additions in flight during the computation: 0 .. ORDO_OVERLAP_MAX */
     int32_t accumulators;    /* per query tile, >= 1: turn t adds to number t mod accumulators */
     const struct ordo_live *live; /* steps of a block mask (sim/live.h); NULL: the band's */
 } ordo_costs;

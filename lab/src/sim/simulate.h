@@ -10,7 +10,7 @@
  *
  * A step costs `compute`, or `compute_partial` if its tile is partly visible; an addition costs
  * `reduce`; `latency` passes between one addition and that of the next contributor. With overlap 0
- * a worker computes and adds alternately. With overlap D its additions run behind the computation,
+ * a worker computes and adds alternately. With overlap D its additions run during the computation,
  * and up to D of them are pending. Memory holds the query tiles of the heads in flight, and the
  * workers. */
 #ifndef SIM_SIMULATE_H

@@ -10,7 +10,7 @@
  *   simulation  the algorithm run in that model: every word is     ordo_io_run()
  *               counted, the results are compared with the oracle
  *   caches      the same loops through a cache with a              ordo_io_cache_run(), _curve()
- *               replacement policy of its own */
+ *               own replacement policy */
 #ifndef ORDO_LAB_IO_H
 #define ORDO_LAB_IO_H
 
@@ -192,14 +192,14 @@ typedef struct ordo_io_cache {
     int64_t ways;        /* lines per set of ORDO_IO_ASSOC */
     double budget;       /* tiles are chosen for budget * M words: above 0, at most 16; 0 = 1 */
     bool packed;         /* operands are copied to contiguous memory before use */
-    int64_t outer_words; /* words of a second level behind the first; 0 = none */
+    int64_t outer_words; /* words of a second level after the first; 0 = none */
     int64_t outer_ways;  /* lines per set there; 0 = fully associative */
 } ordo_io_cache;
 
 #define ORDO_IO_CACHE_INIT ORDO_SIZED(ordo_io_cache)
 
 /* Run the same loops through a cache of M words. Loads count the words of lines filled, stores the
- * words of lines written back. With an outer level the report has the traffic behind that level,
+ * words of lines written back. With an outer level the report has the traffic beyond that level,
  * and `inner`, if not NULL, receives the traffic between the levels. A write miss of a one-word
  * line fills nothing. ORDO_IO_OPT records a trace of at most 2^28 accesses; a problem that needs
  * more is refused with ORDO_ERR_UNSUPPORTED before anything runs. */

@@ -72,7 +72,7 @@ ORDO_API ordo_status ordo_model_attention(const ordo_model *model,
 
 /* Name of the constant that the time of this attention on a GPU is multiplied by: measured over
  * priced time of its kind of kernel, by pass, head size and source of keep bits, as in
- * "forward_192_given". The constant with "_start" behind that name is added for every 128 rows of
+ * "forward_192_given". The constant with "_start" after that name is added for every 128 rows of
  * a head, in nanoseconds. NULL on CPUs, whose prices have none. */
 ORDO_API ordo_status ordo_model_attention_constant(const ordo_model *model,
                                                    const ordo_attention_shape *shape,

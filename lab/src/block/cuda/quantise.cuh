@@ -1,4 +1,4 @@
-/* quantise.cuh: bf16 matrices as e4m3 with one scale per tensor, transposed if asked for.
+/* quantise.cuh: bf16 matrices as e4m3 with one scale per tensor, transposed on request.
  *
  * The largest magnitude is mapped to 448, the largest finite number of e4m3. Maxima do not depend
  * on the order in which they are taken, so the bits repeat. */
