@@ -253,17 +253,6 @@ def infinite_logit():
     return "; ".join(said)
 
 
-@on_gpu
-def float32():
-    inputs, dout = tensors(dtype=torch.float32)
-    try:
-        both(inputs, dout)
-    except ordo.Error as error:
-        expect(error.status == "unsupported" and "autocast" in str(error), f"refused by {error}")
-        return f"refused by name: {error}"
-    raise Wrong("float32 was taken")
-
-
 # ---- dropout ----
 
 
@@ -631,15 +620,6 @@ def sdpa_by_ordo():
         torch.use_deterministic_algorithms(False)
         restore_flash_attention_impl()
     return "dropout, biases, varlen_attn"
-
-
-@check
-def opcheck():
-    inputs, _ = tensors(rows=128)
-    tests = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-    said = torch.library.opcheck(torch.ops.ordo.forward.default, (*inputs, _front.CAUSAL, 0.125, []), test_utils=tests)
-    expect(set(said.values()) == {"SUCCESS"}, str(said))
-    return ", ".join(said)
 
 
 @check

@@ -214,110 +214,82 @@ TABLE = dict(rotary_cos=torch.ones(9, 4), rotary_sin=torch.ones(9, 4))
 LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
 
 
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        (dict(k=NEW), "k, v: expected both or none"),
-        (dict(k=NEW, v=NEW), "cache_seqlens None: expected the lengths used"),
-        (dict(k=NEW, v=NEW, cache_seqlens=8), r"cache_seqlens 8: expected 0\.\.7, the room"),
-        (dict(k=NEW, v=NEW, cache_seqlens=LENGTHS), r"cache_seqlens 8: expected 0\.\.7"),
-        (dict(cache_seqlens=LENGTHS + 1), r"cache_seqlens 9: expected 0\.\.8"),
-        (dict(cache_seqlens=LENGTHS.to("meta")), "cache_seqlens.device meta: expected that of q"),
-        (dict(cache_seqlens=-LENGTHS), r"cache_seqlens -8: expected 0\.\.8"),
-        (dict(cache_seqlens=LENGTHS[:1]), r"cache_seqlens.shape \(1,\): expected \(2,\)"),
-        (dict(k=NEW[:1], v=NEW, cache_seqlens=1), r"k.shape \(1, 1, 2, 16\): expected \(2,"),
-        (dict(k=NEW, v=NEW.half(), cache_seqlens=1), "v.dtype torch.float16: expected torch.float"),
-        (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, cache_batch_idx=torch.tensor([1, 1])),
-         r"cache_batch_idx \[1, 1\]: expected each sequence once, with k and v"),
-        (dict(cache_leftpad=LENGTHS), "cache_leftpad given"),
-        (dict(q=X[0]), r"q.shape \(1, 2, 16\): expected \(batch, row, head, dim\)"),
-        (dict(q=None), "q None: expected a tensor"),
-        (dict(k=NEW[0, 0, 0], v=NEW, cache_seqlens=1), r"k.shape \(16,\): expected \(2, 1, 2, 16"),
-        (dict(k=[1], v=NEW, cache_seqlens=1), r"k \[1\]: expected a tensor"),
-        (dict(cache_seqlens=LENGTHS.float()), "cache_seqlens.dtype torch.float32: expected"),
-        (dict(cache_seqlens=torch.tensor(3.5)), "cache_seqlens.dtype torch.float32: expected"),
-        (dict(cache_seqlens=LENGTHS > 3), "cache_seqlens.dtype torch.bool: expected"),
-        (dict(cache_seqlens=torch.tensor([2**32 + 3, 3])), "cache_seqlens 4294967299: expected 0"),
-        (dict(cache_batch_idx=[1, 0]), r"cache_batch_idx \[1, 0\]: expected a tensor of integers"),
-        (dict(cache_batch_idx=torch.tensor([0.0, 1.0])), "cache_batch_idx.dtype torch.float32"),
-        (dict(cache_batch_idx=torch.tensor([False, True])), "cache_batch_idx.dtype torch.bool"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_cos=torch.ones(4))),
-         r"rotary_cos.shape \(4,\): expected \(position"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(9, 1))),
-         r"rotary_sin.shape \(9, 1\): expected that of rotary_cos, \(9, 4\)"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(5, 4))),
-         r"rotary_sin.shape \(5, 4\): expected that of rotary_cos, \(9, 4\)"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE | dict(rotary_sin=torch.ones(9, 4).int())),
-         "rotary_sin.dtype torch.int32: expected a floating"),
-        (dict(rotary_cos=X), "rotary_cos, rotary_sin: expected both or none"),
-        (dict(rotary_cos=X[0, 0], rotary_sin=X[0, 0], cache_seqlens=1), "rotary_cos given: expect"),
-        (dict(k=NEW, v=NEW, cache_seqlens=1, softcap=-1.0), "softcap -1"),
-        (dict(k=NEW, v=NEW, cache_seqlens=2, rotary_cos=X[0, 0], rotary_sin=X[0, 0]),
-         r"rotary position 2: expected 0\.\.1"),
-    ],
-)  # fmt: skip
-@BOTH
-def test_refusals_leave_the_cache_alone(module, given, words):
-    k_cache, v_cache = torch.zeros(2, 8, 2, 16), torch.zeros(2, 8, 2, 16)
-    with pytest.raises(ordo.Error, match=words):
-        module.flash_attn_with_kvcache(**dict(q=X, k_cache=k_cache, v_cache=v_cache) | given)
-    assert not k_cache.any() and not v_cache.any()
+def rotary(**changed):
+    return dict(k=NEW, v=NEW, cache_seqlens=1) | TABLE | changed
 
 
-@pytest.mark.parametrize(
-    "start, words",
-    [
-        (3, "rotary_seqlens 3: expected a tensor of integers"),
-        (LENGTHS.float(), "rotary_seqlens.dtype torch.float32: expected torch.int32"),
-        (LENGTHS[:1], r"rotary_seqlens.shape \(1,\): expected \(2,\)"),
-        (LENGTHS.to("meta"), "rotary_seqlens.device meta: expected that of q"),
-    ],
-)
-def test_positions_of_new_keys_are_checked(start, words):
-    cache, given = torch.zeros(2, 8, 2, 16), dict(k=NEW, v=NEW, cache_seqlens=1, **TABLE)
-    with pytest.raises(ordo.Error, match=words):
-        flash_attn_3.flash_attn_with_kvcache(X, cache, cache, rotary_seqlens=start, **given)
-    assert not cache.any()
+REFUSED = [
+    (dict(k=NEW), "k, v: expected both or none"),
+    (dict(k=NEW, v=NEW), "cache_seqlens None: expected the lengths used"),
+    (dict(k=NEW, v=NEW, cache_seqlens=8), r"cache_seqlens 8: expected 0\.\.7, the room"),
+    (dict(k=NEW, v=NEW, cache_seqlens=LENGTHS), r"cache_seqlens 8: expected 0\.\.7"),
+    (dict(cache_seqlens=LENGTHS + 1), r"cache_seqlens 9: expected 0\.\.8"),
+    (dict(cache_seqlens=LENGTHS.to("meta")), "cache_seqlens.device meta: expected that of q"),
+    (dict(cache_seqlens=-LENGTHS), r"cache_seqlens -8: expected 0\.\.8"),
+    (dict(cache_seqlens=LENGTHS[:1]), r"cache_seqlens.shape \(1,\): expected \(2,\)"),
+    (dict(cache_seqlens=LENGTHS.float()), "cache_seqlens.dtype torch.float32: expected"),
+    (dict(cache_seqlens=torch.tensor(3.5)), "cache_seqlens.dtype torch.float32: expected"),
+    (dict(cache_seqlens=LENGTHS > 3), "cache_seqlens.dtype torch.bool: expected"),
+    (dict(cache_seqlens=torch.tensor([2**32 + 3, 3])), "cache_seqlens 4294967299: expected 0"),
+    (dict(cache_seqlens=torch.tensor(9)), r"cache_seqlens 9: expected 0\.\.8"),
+    *((dict(cache_seqlens=x), "cache_seqlens .*: expected an integer") for x in ([1, 1], "all", 1.5)),
+    (dict(k=NEW[:1], v=NEW, cache_seqlens=1), r"k.shape \(1, 1, 2, 16\): expected \(2,"),
+    (dict(k=NEW[0, 0, 0], v=NEW, cache_seqlens=1), r"k.shape \(16,\): expected \(2, 1, 2, 16"),
+    (dict(k=[1], v=NEW, cache_seqlens=1), r"k \[1\]: expected a tensor"),
+    (dict(k=NEW, v=NEW.half(), cache_seqlens=1), "v.dtype torch.float16: expected torch.float"),
+    (dict(k=NEW, v=NEW, cache_seqlens=1, softcap=-1.0), "softcap -1"),
+    (dict(q=X[0]), r"q.shape \(1, 2, 16\): expected \(batch, row, head, dim\)"),
+    (dict(q=None), "q None: expected a tensor"),
+    (dict(k_cache=X[:1], v_cache=X[:1]), "k_cache.shape"),
+    (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
+    (dict(k=NEW, v=NEW, cache_seqlens=1, cache_batch_idx=torch.tensor([1, 1])),
+     r"cache_batch_idx \[1, 1\]: expected each sequence once, with k and v"),
+    (dict(cache_batch_idx=[1, 0]), r"cache_batch_idx \[1, 0\]: expected a tensor of integers"),
+    (dict(cache_batch_idx=torch.tensor([0.0, 1.0])), "cache_batch_idx.dtype torch.float32"),
+    (dict(cache_batch_idx=torch.tensor([False, True])), "cache_batch_idx.dtype torch.bool"),
+    (dict(cache_leftpad=LENGTHS), "cache_leftpad given"),
+    (rotary(rotary_cos=torch.ones(4)), r"rotary_cos.shape \(4,\): expected \(position"),
+    (rotary(rotary_sin=torch.ones(9, 1)), r"rotary_sin.shape \(9, 1\): expected that of rotary_cos, \(9, 4\)"),
+    (rotary(rotary_sin=torch.ones(5, 4)), r"rotary_sin.shape \(5, 4\): expected that of rotary_cos, \(9, 4\)"),
+    (rotary(rotary_sin=torch.ones(9, 4).int()), "rotary_sin.dtype torch.int32: expected a floating"),
+    (rotary(cache_seqlens=2, rotary_cos=X[0, 0], rotary_sin=X[0, 0]), r"rotary position 2: expected 0\.\.1"),
+    (dict(rotary_cos=X), "rotary_cos, rotary_sin: expected both or none"),
+    (dict(rotary_cos=X[0, 0], rotary_sin=X[0, 0], cache_seqlens=1), "rotary_cos given: expect"),
+]  # fmt: skip
+OF_ONE = [  # arguments that one of the modules has
+    (flash_attn, dict(block_table=LENGTHS), r"block_table.shape .* expected .batch, pages."),
+    (flash_attn_3, dict(cu_seqlens_q=LENGTHS), "cu_seqlens_q given: expected None without page_table"),
+    *((flash_attn_3, {x: LENGTHS}, f"{x} given: not supported") for x in ("qv", "q_descale")),
+    (flash_attn_3, rotary(rotary_seqlens=3), "rotary_seqlens 3: expected a tensor of integers"),
+    (flash_attn_3, rotary(rotary_seqlens=LENGTHS.float()), "rotary_seqlens.dtype torch.float32: expected torch.int32"),
+    (flash_attn_3, rotary(rotary_seqlens=LENGTHS[:1]), r"rotary_seqlens.shape \(1,\): expected \(2,\)"),
+    (flash_attn_3, rotary(rotary_seqlens=LENGTHS.to("meta")), "rotary_seqlens.device meta: expected that of q"),
+]  # fmt: skip
 
 
-def test_what_a_cache_does_not_have_is_refused_by_name():
-    cache = torch.zeros(2, 8, 2, 16)
-    with pytest.raises(ordo.Error, match="block_table.shape .* expected .batch, pages."):
-        flash_attn.flash_attn_with_kvcache(X, cache, cache, block_table=LENGTHS)
-    with pytest.raises(ordo.Error, match="cu_seqlens_q given: expected None without page_table"):
-        flash_attn_3.flash_attn_with_kvcache(X, cache, cache, cu_seqlens_q=LENGTHS)
-    for name in ("cache_leftpad", "qv", "q_descale"):
-        with pytest.raises(ordo.Error, match=f"{name} given: not supported"):
-            flash_attn_3.flash_attn_with_kvcache(X, cache, cache, **{name: LENGTHS})
-    with pytest.raises(ordo.Error, match="k_cache.shape"):
-        flash_attn.flash_attn_with_kvcache(X, cache[:1], cache[:1])
+def test_refusals_leave_the_cache_alone():
+    rows = [(module, *row) for module in (flash_attn, flash_attn_3) for row in REFUSED]
+    for module, given, words in rows + OF_ONE:
+        caches = dict(k_cache=torch.zeros(2, 8, 2, 16), v_cache=torch.zeros(2, 8, 2, 16))
+        with pytest.raises(ordo.Error, match=words):
+            module.flash_attn_with_kvcache(**dict(q=X) | caches | given)
+        assert not any(x.any() for x in caches.values())
 
 
-def test_one_length_for_all_in_every_form():
+def test_one_length_for_all_and_open_windows_in_every_form():
     q, k = drawn(2, 3, 4, 16), drawn(2, 60, 4, 16, seed=1)
-    expected = flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=17)
+    angle = torch.outer(torch.arange(60.0), 0.3 ** torch.arange(4))
+
+    def call(length=17, window=(-1, -1)):
+        caches = [k.clone(), k.clone()]
+        more = dict(cache_seqlens=length, window_size=window)
+        return flash_attn.flash_attn_with_kvcache(q, *caches, q, q, angle.cos(), angle.sin(), **more)
+
+    expected = call()
     for given in (np.int64(17), torch.tensor(17), torch.tensor(17, dtype=torch.int32)):
-        assert same(flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=given), expected)
-    for given in ([17, 17], "all", 1.5):
-        with pytest.raises(ordo.Error, match="cache_seqlens .*: expected an integer"):
-            flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=given)
-    with pytest.raises(ordo.Error, match="cache_seqlens 61: expected 0..60"):
-        flash_attn.flash_attn_with_kvcache(q, k, k, cache_seqlens=torch.tensor(61))
-
-
-def test_an_open_window_turns_queries_as_no_window_does():
-    q, k = drawn(2, 3, 4, 16), drawn(2, 3, 4, 16, seed=1)
-    angle = torch.outer(torch.arange(30.0), 0.3 ** torch.arange(4))
-    made = []
-    for window in ((-1, -1), None, (None, None), (-5, -1), torch.tensor([-1, -1])):
-        caches = [drawn(2, 20, 4, 16, seed=x) for x in (2, 3)]
-        made.append(
-            flash_attn.flash_attn_with_kvcache(
-                q, *caches, k, k, angle.cos(), angle.sin(), cache_seqlens=4, window_size=window
-            )
-        )
-    assert all(same(x, made[0]) for x in made)
+        assert same(call(given), expected)
+    for window in (None, (None, None), (-5, -1), torch.tensor([-1, -1])):  # queries turn as beside no window
+        assert same(call(window=window), expected)
 
 
 def asserted(monkeypatch):

@@ -299,6 +299,18 @@ def test_refused(row, capfd):
     ordo.torch._front.forget_plans()
 
 
+@pytest.mark.parametrize("row", [x for x in REFUSED if x.startswith(("ends ", "a sequence", "a length", "a negative length"))])
+def test_with_the_switch_the_host_refuses(row):
+    """As for lengths of CUDA tensors, which nothing else checks."""
+    call, words = REFUSED[row]
+    ordo.torch.check_lengths(True)
+    try:
+        with pytest.raises(ordo.Error, match=words):
+            call()
+    finally:
+        ordo.torch.check_lengths(False)
+
+
 STATUS = {"dtype": "argument", "ends begin": "shape", "rng stride": "align", "sparse queries": "unsupported"}
 
 
