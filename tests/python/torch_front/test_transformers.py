@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import ordo
 import pytest
 import torch
@@ -10,6 +12,7 @@ from bits import same
 transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
+from transformers import masking_utils  # noqa: E402
 from transformers.masking_utils import (  # noqa: E402
     create_causal_mask,
     create_chunked_causal_mask,
@@ -124,13 +127,6 @@ def test_a_batch_does_not_wait_for_positions_of_one_row(monkeypatch):
     assert read
 
 
-def test_continuous_batching_is_refused_by_name():
-    model = make("llama", "ordo").eval()
-    with pytest.raises(ordo.Error, match=r"generate_batch\(\) with attn_implementation ordo"):
-        model.generate_batch([[3, 4, 5]])
-    assert model.config._attn_implementation == "ordo"
-
-
 def test_eval_means_no_dropout():
     class Careless(torch.nn.Module):
         is_causal = True
@@ -182,7 +178,7 @@ MASKS = {
 def test_bits_do_not_depend_on_the_batch(kind):
     """Nor on whether the mask is one for all sequences or has one for each."""
     q, made, one = torch.randn(3, 4, 14, 16), [], MASKS[kind]
-    config = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+    config = copy.copy(LLAMA)
     make_mask = create_causal_mask
     if kind == "chunked":
         config.attention_chunk_size, make_mask = 5, create_chunked_causal_mask
@@ -218,12 +214,6 @@ def test_compile_in_one_graph(name):
     assert same(whole(TOKENS, use_cache=False).logits, model(TOKENS, use_cache=False).logits)
 
 
-def test_packing_that_a_graph_cannot_see_is_refused():
-    whole = torch.compile(make("llama", "ordo").eval(), fullgraph=True, backend="aot_eager")
-    with pytest.raises(RuntimeError, match="packed sequences under torch.compile"):
-        whole(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False)
-
-
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_a_graph_takes_positions_beside_an_attention_mask(name):
     model = make(name, "ordo").eval()
@@ -240,39 +230,51 @@ def test_a_graph_takes_positions_beside_an_attention_mask(name):
         assert same(whole(TOKENS[:1], **inputs).logits, model(TOKENS[:1], **inputs).logits)
 
 
+def forward(q=torch.randn(1, 2, 5, 16), mask=None, **keywords):
+    return ordo.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **keywords)
+
+
+def mask_of(function, rows=8):
+    return ordo.transformers.attention_mask(batch_size=1, q_length=rows, kv_length=rows, mask_function=function)
+
+
+def with_blocks(x):
+    """Block masks of transformers."""
+    settings = dict(config=LLAMA, attention_mask=None, past_key_values=None)
+    blocks = torch.zeros(3, 10, dtype=torch.long)
+    return create_causal_mask(inputs_embeds=x, block_sequence_ids=blocks, **settings).shape
+
+
+def compiled(call):
+    return torch.compile(call, backend="aot_eager")
+
+
+LLAMA = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+CHUNKS = masking_utils.chunked_overlay(4, torch.zeros(1, dtype=torch.long))
+WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_utils.causal_mask_function
+SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
+BOTH, EITHER = masking_utils.and_masks, masking_utils.or_masks
+REFUSED = (
+    (lambda: forward(position_bias=torch.ones(1)), "position_bias given: a bias"),
+    (lambda: forward(output_attentions=True), "output_attentions True"),
+    (lambda: forward(mask=torch.ones(1, 1, 5, 5, dtype=torch.bool)), r"attention_mask.shape \(1, 1, 5, 5\)"),
+    (lambda: mask_of(CHUNKS), "chunks of 4: expected a causal mask too"),
+    (lambda: mask_of(BOTH(CHUNKS, WINDOW)), "chunks beside"),
+    (lambda: mask_of(BOTH(CHUNKS, CAUSAL, CHUNKS)), "chunks beside"),
+    (lambda: mask_of(EITHER(CAUSAL, CAUSAL)), "mask or_masks: expected causal"),
+    (lambda: mask_of(SPLIT, 6), "packed sequences with other sequences between"),
+    (lambda: with_blocks(torch.zeros(3, 10, 64)), "mask or_mask"),
+    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 64)), "mask or_mask"),
+    (lambda: make("llama", "ordo").eval().generate_batch([[3, 4, 5]]), r"generate_batch\(\) with attn_implementation ordo"),
+    (lambda: compiled(make("llama", "ordo").eval())(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False),
+     "packed sequences under torch.compile"),
+)  # fmt: skip
+
+
 def test_what_is_not_there_is_refused_by_name():
-    q = torch.randn(1, 2, 5, 16)
-    forward, module = ordo.transformers.attention_forward, torch.nn.Identity()
-    for keywords, message in (
-        (dict(position_bias=q), "position_bias given: a bias"),
-        (dict(output_attentions=True), "output_attentions True"),
-    ):
-        with pytest.raises(ordo.Error, match=message):
-            forward(module, q, q, q, None, **keywords)
-    with pytest.raises(ordo.Error, match=r"attention_mask.shape \(1, 1, 5, 5\)"):
-        forward(module, q, q, q, torch.ones(1, 1, 5, 5, dtype=torch.bool))
-
-
-def test_masks_of_other_shapes_are_refused_by_name():
-    from transformers.masking_utils import (
-        and_masks,
-        causal_mask_function,
-        chunked_overlay,
-        or_masks,
-        sliding_window_causal_mask_function,
-    )
-
-    chunks = chunked_overlay(4, torch.zeros(1, dtype=torch.long))
-    for function, message in (
-        (chunks, "chunks of 4: expected a causal mask too"),
-        (and_masks(chunks, sliding_window_causal_mask_function(3)), "chunks beside"),
-        (and_masks(chunks, causal_mask_function, chunks), "chunks beside"),
-        (or_masks(causal_mask_function, causal_mask_function), "mask or_masks: expected causal"),
-    ):
-        with pytest.raises(ordo.Error, match=message):
-            ordo.transformers.attention_mask(
-                batch_size=1, q_length=8, kv_length=8, mask_function=function
-            )
+    for call, words in REFUSED:
+        with pytest.raises(RuntimeError, match=words):
+            call()
 
 
 def test_sinks_of_a_real_model_learn():

@@ -116,13 +116,6 @@ def test_elements_are_those_of_eager_attention(name):
     assert ours.to("cpu") is ours and ours.detach() is ours
 
 
-def test_no_elements_without_a_use_of_them(monkeypatch):
-    made = []
-    monkeypatch.setattr("ordo._transformers_mask.eager_mask", made.append)
-    llama()(TOKENS, attention_mask=HOLES)
-    assert not made
-
-
 def test_a_changed_mask_is_refused():
     ours, _ = masks()
     q = torch.randn(3, 4, 10, 8)
@@ -242,31 +235,6 @@ def test_one_wait_for_all_layers_of_a_step(monkeypatch):
         waits.clear()
         model(tokens[:, :1], attention_mask=padding, past_key_values=cache)
     assert waits == ["mask", "rows", "rows"]  # keys and queries
-
-
-def test_packed_sequences_that_are_not_runs():
-    numbers = torch.tensor([[0, 0, 1, 1, 0, 0]])
-    function = masking_utils.packed_sequence_mask_function(numbers)
-    with pytest.raises(ordo.Error, match="packed sequences with other sequences between"):
-        ordo.transformers.attention_mask(
-            batch_size=1, q_length=6, kv_length=6, mask_function=function
-        )
-
-
-def test_block_masks_are_refused_in_graphs_too():
-    config = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
-    settings = dict(config=config, attention_mask=None, past_key_values=None)
-    blocks = torch.zeros(3, 10, dtype=torch.long)
-
-    def shape(x):
-        made = masking_utils.create_causal_mask(
-            inputs_embeds=x, block_sequence_ids=blocks, **settings
-        )
-        return made.shape
-
-    for run in (shape, torch.compile(shape, backend="eager")):
-        with pytest.raises(ordo.Error, match="mask or_mask"):
-            run(torch.zeros(3, 10, 32))
 
 
 # ---- chunks ----
