@@ -126,7 +126,7 @@ REFUSED = {
     "v of another length": bad("v.shape .* as k has", Q, K, V[:, :8]),
     "k of another head size": bad("k.shape .* head size of q, 16", Q, K[..., :8], V),
     "k of another batch": bad("k.shape .* expected the batch of q, 2", Q, K[:1], V[:1]),
-    "k on another device": bad("k.device meta: expected that of q|meta", Q, K.to("meta"), V),
+    "k on another device": bad("k.device meta: expected that of q|rng None", Q, K.to("meta"), V),
     "heads": bad("kv_heads 3", Q, *[torch.zeros(2, 9, 3, 16)] * 2),
     "no head size": bad("head_dim 0: expected 1..", *(x[..., :0] for x in (Q, K, V))),
     "three axes": bad(r"q.shape \(9, 4, 16\): expected \(batch, row", Q[0], K[0], V[0]),
