@@ -30,20 +30,29 @@ enum more {
     SINK = 15, /* 12 to 14 are for pages */
     MORE
 };
-static const char *const more_names[MORE] = {
-    [RNG] = "rng",
-    [CU_Q] = "cu_q",
-    [CU_KV] = "cu_kv",
-    [Q_LENS] = "q_lens",
-    [KV_LENS] = "kv_lens",
-    [IDS] = "sequence_ids",
-    [SLOPES] = "slopes",
-    [BITS] = "bits",
-    [SINK] = "sink",
-    [BLOCK_START] = "block_mask.start",
-    [BLOCK_KEY] = "block_mask.key",
-    [BLOCK_FIRST] = "block_mask.first",
-    [BLOCK_LAST] = "block_mask.last",
+/* What each has to be. Each letter is an axis: 2 numbers, e ends, b one per sequence, h one per
+ * head,
+ * * any number; of block masks B sequences or 1, H heads or 1, as the starts have them, s starts of
+ * rows of blocks, r rows. */
+enum kind { I32, I64, F32, U8 };
+static const struct {
+    const char *name;
+    enum kind kind;
+    const char *axes;
+} tensors[MORE] = {
+    [RNG] = { "rng", I64, "2" },
+    [CU_Q] = { "cu_q", I32, "e" },
+    [CU_KV] = { "cu_kv", I32, "e" },
+    [Q_LENS] = { "q_lens", I32, "b" },
+    [KV_LENS] = { "kv_lens", I32, "b" },
+    [IDS] = { "sequence_ids", I64, "b" },
+    [SLOPES] = { "slopes", F32, "h" }, /* or bh */
+    [BITS] = { "bits", U8, "*" },
+    [BLOCK_START] = { "block_mask.start", I32, "BHs" },
+    [BLOCK_KEY] = { "block_mask.key", I32, "*" },
+    [BLOCK_FIRST] = { "block_mask.first", I32, "BHr" },
+    [BLOCK_LAST] = { "block_mask.last", I32, "BHr" },
+    [SINK] = { "sink", F32, "h" },
 };
 
 /* The other flags; ordo/torch/_front.py. */
@@ -73,7 +82,7 @@ typedef struct request {
     double scale, softcap, dropout_p;
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
     struct StableListOpaque *more_list, *sizes_list;        /* owned */
-    bool packed, unread;                                    /* unread: q, k and v */
+    bool packed, unread, draws; /* unread: q, k and v; draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* of q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
@@ -125,25 +134,28 @@ static bool read_rest(request *r, const StableIValue *stack)
             release(tensor_of(item));
     }
     if (r->flags & ~(int64_t)KNOWN_FLAGS)
-        return REFUSE("unsupported", "flags %" PRId64 ": expected those of this version, below %d",
-                      r->flags, KNOWN_FLAGS + 1);
+        return REFUSE("unsupported", "flags %l: expected those of this version, below %l", r->flags,
+                      (int64_t)KNOWN_FLAGS + 1);
     size_t named = 0;
     bool known = true;
     for (int i = 0; i < MORE; i++) {
         named += r->flags >> i & 1;
-        known = known && (more_names[i] || !(r->flags >> i & 1));
+        known = known && (tensors[i].name || !(r->flags >> i & 1));
     }
     if (named != count || !known)
-        return REFUSE("argument", "more: %zu tensors: expected one per flag", count);
+        return REFUSE("argument", "more: %l tensors: expected one per flag", (int64_t)count);
     for (int i = MORE - 1; i >= 0; i--) /* from the last: each goes up to its own place */
         if (r->flags >> i & 1 && --at != (size_t)i)
             r->more[i] = r->more[at], r->more[at] = NULL;
+    if (r->flags & DRAW && !r->draws)
+        return REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
     if (r->flags & DRAW && r->more[RNG])
         return REFUSE("argument", "rng given: expected none to be drawn");
     if (r->flags & DRAW)
         r->flags |= 1 << RNG;
     if (torch.torch_list_size(r->sizes_list, &count) != TORCH_DONE || (count && count != SIZES))
-        return REFUSE("argument", "sizes: %zu numbers: expected none or %d", count, SIZES);
+        return REFUSE("argument", "sizes: %l numbers: expected none or %l", (int64_t)count,
+                      (int64_t)SIZES);
     for (size_t i = 0; i < count; i++) {
         StableIValue item = 0;
         if (torch.torch_list_get_item(r->sizes_list, i, &item) != TORCH_DONE)
@@ -173,32 +185,22 @@ static bool same_sizes(const shape *x, const shape *y)
     return x->axes == y->axes && memcmp(x->sizes, y->sizes, sizeof x->sizes) == 0;
 }
 
-static bool wrong_shape(const char *name, const view *x, int64_t axes, const int64_t *expected)
-{
-    REFUSE("shape", "%s.shape ", name);
-    say_numbers(x->shape.axes, x->shape.sizes);
-    say(": expected ");
-    return say_numbers(axes, expected);
-}
-
 static bool check_type(const char *name, const view *x, int32_t dtype)
 {
-    if (x->dtype == dtype)
-        return true;
-    REFUSE("argument", "%s.dtype ", name);
-    say_type(x->dtype);
-    say(": expected ");
-    return say_type(dtype);
+    return x->dtype == dtype ||
+           REFUSE("argument", "%s.dtype %T: expected %T", name, x->dtype, dtype);
 }
 
 static bool check_place(const char *name, const view *x, const view *q)
 {
-    if (x->device_type == q->device_type && x->device == q->device)
-        return true;
-    REFUSE("argument", "%s.device ", name);
-    say_device(x->device_type, x->device);
-    say(": expected that of q, ");
-    return say_device(q->device_type, q->device);
+    return (x->device_type == q->device_type && x->device == q->device) ||
+           REFUSE("argument", "%s.device %D: expected that of q, %D", name, x, q);
+}
+
+static bool check_contiguous(const char *name, const view *x)
+{
+    return is_contiguous(&x->shape) ||
+           REFUSE("align", "%s.stride %R: expected a contiguous tensor", name, &x->shape);
 }
 
 /* A tensor of these sizes and this type, on the device of q. */
@@ -206,166 +208,107 @@ static bool check_one(const char *name, const view *x, const shape *as, int32_t 
                       const view *q)
 {
     if (!same_sizes(&x->shape, as))
-        return wrong_shape(name, x, as->axes, as->sizes);
+        return REFUSE("shape", "%s.shape %S: expected %S", name, &x->shape, as);
     return check_type(name, x, dtype) && check_place(name, x, q);
 }
 
-static bool check_list(const request *r, int at, int32_t dtype, int64_t count)
+static bool check_more(const request *r, int at)
 {
     const view *x = &r->list[at];
-    const char *name = more_names[at];
-    if (x->shape.axes != 1 || x->shape.sizes[0] != count)
-        return wrong_shape(name, x, 1, &count);
-    if (!check_type(name, x, dtype) || !check_place(name, x, &r->x[0]))
-        return false;
-    if (is_contiguous(&x->shape))
-        return true;
-    REFUSE("align", "%s.stride ", name);
-    say_numbers(1, x->shape.strides);
-    return say(": expected a contiguous tensor");
-}
-
-static bool check_slopes(const request *r)
-{
-    const view *x = &r->list[SLOPES];
-    const int64_t heads = r->x[0].shape.sizes[r->packed ? 1 : 2];
-    const bool one = x->shape.axes == 1 && x->shape.sizes[0] == heads;
-    const bool each =
-        x->shape.axes == 2 && x->shape.sizes[0] == r->sequences && x->shape.sizes[1] == heads;
-    if (!one && !each) {
-        REFUSE("shape", "slopes.shape ");
-        say_numbers(x->shape.axes, x->shape.sizes);
-        return say(": expected (%" PRId64 ",) or (%" PRId64 ", %" PRId64 ")", heads, r->sequences,
-                   heads);
-    }
-    if (!check_type("slopes", x, f32_type) || !check_place("slopes", x, &r->x[0]))
-        return false;
-    return is_contiguous(&x->shape) ||
-           REFUSE("align", "slopes.stride: expected a contiguous tensor");
-}
-
-/* A list of a block mask: (sequences or 1, heads or 1, count); the others have as many masks as the
- * starts. */
-static bool check_block_list(const request *r, int at, int64_t count)
-{
-    const view *x = &r->list[at];
-    const int64_t *masks = r->list[BLOCK_START].shape.sizes;
-    const int64_t most[2] = { r->sequences, r->x[0].shape.sizes[r->packed ? 1 : 2] };
-    int64_t as[4] = { masks[0], masks[1], count };
-    for (int i = 0; i < 2; i++)
-        if (as[i] != 1 || r->list[BLOCK_START].shape.axes != 3)
-            as[i] = most[i];
-    if (x->shape.axes != 3 || memcmp(x->shape.sizes, as, sizeof as) != 0)
-        return wrong_shape(more_names[at], x, 3, as);
-    return check_type(more_names[at], x, i32_type) && check_place(more_names[at], x, &r->x[0]) &&
-           (is_contiguous(&x->shape) ||
-            REFUSE("align", "%s: expected a contiguous tensor", more_names[at]));
-}
-
-static bool check_block_mask(const request *r)
-{
-    const int64_t flags = r->flags, rows = rows_of(r);
-    const bool starts = flags >> BLOCK_START & 1, intervals = flags >> BLOCK_FIRST & 1;
-    if (starts != (flags >> BLOCK_KEY & 1) || intervals != (flags >> BLOCK_LAST & 1) ||
-        (intervals && !starts))
-        return REFUSE("argument", "block_mask: expected start and key, and first and last or none");
-    if (!starts)
-        return true;
-    const int64_t blocks = (rows + ORDO_BLOCK - 1) / ORDO_BLOCK,
-                  *entries = r->list[BLOCK_KEY].shape.sizes;
-    return check_block_list(r, BLOCK_START, blocks + 1) &&
-           check_list(r, BLOCK_KEY, i32_type, entries[0]) &&
-           (!intervals ||
-            (check_block_list(r, BLOCK_FIRST, rows) && check_block_list(r, BLOCK_LAST, rows)));
+    const int32_t types[] = { i32_type, i64_type, f32_type, u8_type };
+    const int64_t heads = r->x[0].shape.sizes[r->packed ? 1 : 2], *masks, batch = r->sequences;
+    const char *axes = at == SLOPES && x->shape.axes == 2 ? "bh" : tensors[at].axes;
+    masks = r->list[BLOCK_START].shape.sizes;
+    shape as = { .axes = (int64_t)strlen(axes) };
+    for (int i = 0; axes[i]; i++)
+        as.sizes[i] = axes[i] == '2'   ? 2
+                      : axes[i] == 'e' ? batch + 1
+                      : axes[i] == 'b' ? batch
+                      : axes[i] == 'h' ? heads
+                      : axes[i] == 'B' ? (masks[0] == 1 ? 1 : batch)
+                      : axes[i] == 'H' ? (masks[1] == 1 ? 1 : heads)
+                      : axes[i] == 's' ? (rows_of(r) + ORDO_BLOCK - 1) / ORDO_BLOCK + 1
+                      : axes[i] == 'r' ? rows_of(r)
+                                       : x->shape.sizes[i];
+    return check_one(tensors[at].name, x, &as, types[tensors[at].kind], &r->x[0]) &&
+           check_contiguous(tensors[at].name, x);
 }
 
 static bool check_lists(const request *r)
 {
-    const int64_t flags = r->flags, batch = r->sequences;
+    const int64_t flags = r->flags;
     const bool ends = flags >> CU_Q & 1, lengths = flags >> Q_LENS & 1;
+    const bool starts = flags >> BLOCK_START & 1, intervals = flags >> BLOCK_FIRST & 1;
     if (ends != (flags >> CU_KV & 1) || lengths != (flags >> KV_LENS & 1))
         return REFUSE("argument", "cu_q, cu_kv, q_lens, kv_lens: expected both of a kind or none");
     if (ends && lengths)
         return REFUSE("argument", "cu_q, q_lens: expected one of them");
     if (r->dropout_p > 0 && !(flags >> RNG & 1))
         return REFUSE("argument", "rng None: expected a tensor with dropout_p %g", r->dropout_p);
-    if ((flags >> RNG & 1 && !(flags & DRAW) && !check_list(r, RNG, i64_type, 2)) ||
-        (ends && (!check_list(r, CU_Q, i32_type, batch + 1) ||
-                  !check_list(r, CU_KV, i32_type, batch + 1))) ||
-        (lengths &&
-         (!check_list(r, Q_LENS, i32_type, batch) || !check_list(r, KV_LENS, i32_type, batch))) ||
-        (flags >> IDS & 1 && !check_list(r, IDS, i64_type, batch)) ||
-        (flags >> SLOPES & 1 && !check_slopes(r)))
-        return false;
-    return check_block_mask(r) &&
-           (!(flags >> SINK & 1) ||
-            check_list(r, SINK, f32_type, r->x[0].shape.sizes[r->packed ? 1 : 2]));
+    if (starts != (flags >> BLOCK_KEY & 1) || intervals != (flags >> BLOCK_LAST & 1) ||
+        (intervals && !starts))
+        return REFUSE("argument", "block_mask: expected start and key, and first and last or none");
+    for (int i = 0; i < MORE; i++)
+        if (r->more[i] && !check_more(r, i))
+            return false;
+    return true;
 }
 
 static bool check_axes(const request *r, const char *name, const view *x)
 {
     const bool first = r->flags & HEADS_FIRST;
-    if (x->shape.axes == (r->packed && !first ? 3 : 4))
-        return true;
-    REFUSE("shape", "%s.shape ", name);
-    say_numbers(x->shape.axes, x->shape.sizes);
-    return say(": expected %s", first       ? "(batch, head, row, dim)"
-                                : r->packed ? "(row, head, dim) with cu_q"
-                                            : "(batch, row, head, dim)");
+    return x->shape.axes == (r->packed && !first ? 3 : 4) ||
+           REFUSE("shape", "%s.shape %S: expected %s", name, &x->shape,
+                  first       ? "(batch, head, row, dim)"
+                  : r->packed ? "(row, head, dim) with cu_q"
+                              : "(batch, row, head, dim)");
 }
 
 static bool check_float(const char *name, const view *x)
 {
-    if (x->dtype == f32_type || x->dtype == bf16_type || x->dtype == f16_type)
-        return true;
-    REFUSE("argument", "%s.dtype ", name);
-    say_type(x->dtype);
-    return say(": expected torch.float32, torch.bfloat16 or torch.float16");
+    return x->dtype == f32_type || x->dtype == bf16_type || x->dtype == f16_type ||
+           REFUSE("argument",
+                  "%s.dtype %T: expected torch.float32, torch.bfloat16 or torch.float16", name,
+                  x->dtype);
 }
 
-/* A copy in place of a tensor whose strides or address the library does not take. */
-static bool fit(const char *name, tensor **x, view *seen, bool heads_first)
+/* A copy, laid out like `as`, in place of a tensor. */
+static bool copy(const char *name, tensor **x, view *seen, const shape *as)
 {
-    ordo_tensor unused;
-    view rows = *seen;
-    if (heads_first)
-        rows.shape = transposed(rows.shape);
-    if (describe(&rows, &unused))
-        return true;
-    const shape dense = dense_like(&seen->shape, heads_first);
-    tensor *copy;
-    if (!allocate(&dense, seen->dtype, seen, &copy))
+    tensor *made;
+    if (!allocate(as, seen->dtype, seen, &made))
         return false;
-    if (torch.aoti_torch_copy_(copy, *x, 0) != TORCH_DONE) {
-        release(copy);
+    if (torch.aoti_torch_copy_(made, *x, 0) != TORCH_DONE) {
+        release(made);
         return REFUSE("internal", "%s: PyTorch cannot copy it", name);
     }
     release(*x);
-    *x = copy;
-    seen->shape = dense;
-    seen->data = data_of(copy);
+    *x = made;
+    seen->shape = *as;
+    seen->data = data_of(made);
     return true;
 }
 
-/* See a tensor with rows first, packed rows end to end; copied where there is no such view. */
-static bool turn(const char *name, const request *r, tensor **x, view *seen, bool heads_first)
+/* See a tensor with rows first, packed rows end to end; false where there is no such view that the
+ * library takes. */
+static bool view_rows(const request *r, view *seen, bool heads_first)
 {
-    if (!fit(name, x, seen, heads_first))
-        return false;
     view rows = *seen;
+    ordo_tensor unused;
     if (heads_first)
         rows.shape = transposed(rows.shape);
-    if (r->packed && rows.shape.axes == 4 && !flatten(&rows.shape)) {
-        seen->shape.strides[3] = 0; /* which the library takes of none: fit() copies */
-        if (!fit(name, x, seen, heads_first))
-            return false;
-        rows = *seen;
-        if (heads_first)
-            rows.shape = transposed(rows.shape);
-        flatten(&rows.shape);
-    }
+    if ((r->packed && rows.shape.axes == 4 && !flatten(&rows.shape)) || !describe(&rows, &unused))
+        return false;
     *seen = rows;
     return true;
+}
+
+/* The same, of a copy where the tensor itself cannot be seen so. */
+static bool turn(const char *name, const request *r, tensor **x, view *seen, bool heads_first)
+{
+    const shape dense = dense_like(&seen->shape, heads_first);
+    return view_rows(r, seen, heads_first) ||
+           (copy(name, x, seen, &dense) && view_rows(r, seen, heads_first));
 }
 
 /* Compare q, k, v and the lists with each other, and see them as the library has them. */
@@ -375,68 +318,48 @@ static bool check_request(request *r)
     tensor **const given[3] = { &r->q, &r->k, &r->v };
     const bool first = r->flags & HEADS_FIRST;
     r->packed = r->flags >> CU_Q & 1;
-    view *q = &r->x[0];
+    view *const q = &r->x[0], *const v = &r->x[2];
     for (int i = 0; i < 3; i++) {
         view *x = &r->x[i];
         if (!look(names[i], *given[i], x) || !check_axes(r, names[i], x) ||
             !check_float(names[i], x))
             return false;
-        if (x->dtype != q->dtype) {
-            REFUSE("argument", "%s.dtype ", names[i]);
-            say_type(x->dtype);
-            say(": expected that of q, ");
-            return say_type(q->dtype);
-        }
-        if (!check_place(names[i], x, q))
-            return false;
+        r->given[i] = x->shape;
     }
-    if (q->device_type != cpu_type && q->device_type != cuda_type) {
-        REFUSE("unsupported", "device ");
-        say_device(q->device_type, q->device);
-        return say(": expected cpu or cuda");
-    }
+    if (q->device_type != cpu_type && q->device_type != cuda_type)
+        return REFUSE("unsupported", "device %D: expected cpu or cuda", q);
     if (q->device_type == cuda_type && q->dtype == f32_type)
         return REFUSE(
             "unsupported",
             "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; "
             "run under torch.autocast(\"cuda\", torch.bfloat16), or convert q, k and v by "
             ".to(torch.bfloat16)");
-    const view *k = &r->x[1], *v = &r->x[2];
-    const int64_t axes = q->shape.axes, batch_axes = axes - 3;
-    if (memcmp(k->shape.sizes, v->shape.sizes, (size_t)(axes - 1) * sizeof(int64_t)) != 0) {
-        wrong_shape("v", v, axes - 1, k->shape.sizes);
-        return say(" as k has");
-    }
-    if (k->shape.sizes[axes - 1] != q->shape.sizes[axes - 1]) {
-        REFUSE("shape", "k.shape ");
-        say_numbers(axes, k->shape.sizes);
-        return say(": expected the head size of q, %" PRId64, q->shape.sizes[axes - 1]);
-    }
-    if (batch_axes && !r->packed && k->shape.sizes[0] != q->shape.sizes[0]) {
-        REFUSE("shape", "k.shape ");
-        say_numbers(axes, k->shape.sizes);
-        return say(": expected the batch of q, %" PRId64, q->shape.sizes[0]);
+    const int64_t axes = q->shape.axes, dim = axes - 1;
+    for (int i = 1; i < 3; i++) { /* the batch and the head size of q, and v as k */
+        shape as = r->given[1];
+        as.sizes[0] = axes == 4 && !(r->packed && first) ? q->shape.sizes[0] : as.sizes[0];
+        as.sizes[dim] = i == 1 ? q->shape.sizes[dim] : v->shape.sizes[dim];
+        if (!check_one(names[i], &r->x[i], &as, q->dtype, q))
+            return false;
     }
     for (int i = 0; i < 3; i++) {
-        r->given[i] = r->x[i].shape;
         if (r->unread) /* no strides or address to copy for */
             r->x[i].shape = contiguous(axes, r->given[i].sizes), r->x[i].data = NULL;
         if (!turn(names[i], r, given[i], &r->x[i], first))
             return false;
     }
     for (int i = 0; i < MORE; i++)
-        if (r->more[i] && !look(more_names[i], r->more[i], &r->list[i]))
+        if (r->more[i] && !look(tensors[i].name, r->more[i], &r->list[i]))
             return false;
     r->sequences = r->packed ? r->list[CU_Q].shape.sizes[0] - 1 : q->shape.sizes[0];
     if (r->sequences < 0)
         return REFUSE("shape", "cu_q.shape (0,): expected (batch + 1,)");
-    const int64_t rows_axes = q->shape.axes, *sizes = q->shape.sizes;
-    int64_t out[4] = { 0 };
-    memcpy(out, sizes, sizeof out);
-    out[rows_axes - 1] = v->shape.sizes[rows_axes - 1];
-    r->o_shape = contiguous(rows_axes, out);
-    out[rows_axes - 3] = sizes[rows_axes - 2], out[rows_axes - 2] = sizes[rows_axes - 3];
-    r->lse_shape = contiguous(rows_axes - 1, out); /* (batch, head, row) */
+    shape out = q->shape;
+    const int64_t rows = out.axes - 3, heads = out.axes - 2;
+    out.sizes[out.axes - 1] = v->shape.sizes[out.axes - 1];
+    r->o_shape = contiguous(out.axes, out.sizes);
+    out.sizes[rows] = q->shape.sizes[heads], out.sizes[heads] = q->shape.sizes[rows];
+    r->lse_shape = contiguous(out.axes - 1, out.sizes); /* (batch, head, row) */
     return check_lists(r);
 }
 

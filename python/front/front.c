@@ -40,30 +40,36 @@ static void hand_over(StableIValue *stack, request *r, bool done, int count, ten
         raise_error();
 }
 
-static void pass_forward(StableIValue *stack, int results)
+/* A request about q, k and v, of which the stack begins with three. */
+static request query_of(const StableIValue *stack)
 {
-    request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
-    tensor *made[FORWARD_RESULTS] = { NULL };
+    return (
+        request) { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
+}
+
+typedef bool pass(request *r, const void *more, tensor **made);
+
+/* Check a request, whose numbers are at `rest`, and run it on its device. */
+static bool run_request(request *r, const StableIValue *rest, pass *run, const void *more,
+                        tensor **made)
+{
     struct CUDAGuardOpaque *guard = NULL;
-    bool done = read_rest(&r, stack + 3) && check_request(&r);
-    if (done && r.flags & DRAW && results <= DRAWN)
-        done = REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
-    done = done && guard_device(&r.x[0], &guard) && run_forward(&r, made);
+    const bool done = read_rest(r, rest) && (!r->dout || check_query(r)) && check_request(r) &&
+                      guard_device(&r->x[0], &guard) && run(r, more, made);
     if (guard)
         torch.aoti_torch_delete_cuda_guard(guard);
-    hand_over(stack, &r, done, results, made);
+    return done;
 }
 
+/* ordo::forward has three results; eager_forward, a fourth: it draws. */
 static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
-    (void)arguments, (void)results;
-    pass_forward(stack, DRAWN);
-}
-
-static void eager_forward(StableIValue *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    pass_forward(stack, FORWARD_RESULTS);
+    (void)arguments;
+    request r = query_of(stack);
+    tensor *made[FORWARD_RESULTS] = { NULL };
+    r.draws = results > DRAWN;
+    const bool done = run_request(&r, stack + 3, run_forward, NULL, made);
+    hand_over(stack, &r, done, (int)results, made);
 }
 
 /* An optional tensor comes as a pointer to its value. */
@@ -87,36 +93,20 @@ static request saved_of(const StableIValue *stack)
 
 enum { SAVED = 7 }; /* tensors of a backward pass */
 
-static bool pass_back(request *r, const StableIValue *rest, const sums *carried,
-                      tensor *made[GRADIENTS])
-{
-    struct CUDAGuardOpaque *guard = NULL;
-    const bool done = read_rest(r, rest) && check_query(r) && check_request(r) &&
-                      guard_device(&r->x[0], &guard) && run_backward(r, carried, made);
-    if (guard)
-        torch.aoti_torch_delete_cuda_guard(guard);
-    return done;
-}
-
+/* backward_part has the sums behind the tensors, and no dsink. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
-    (void)arguments, (void)results;
-    request r = saved_of(stack);
-    tensor *made[GRADIENTS] = { NULL };
-    const bool done = pass_back(&r, stack + SAVED, NULL, made);
-    hand_over(stack, &r, done, GRADIENTS, made);
-}
-
-static void backward_part(StableIValue *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
+    (void)arguments;
     request r = saved_of(stack);
     const StableIValue *own = stack + SAVED;
-    const sums carried = { tensor_of(own[0]), tensor_of(own[1]), (int64_t)own[2] };
     tensor *made[GRADIENTS] = { NULL };
-    const bool done = pass_back(&r, own + 3, &carried, made);
+    sums carried = { NULL, NULL, 0 };
+    const bool part = results < GRADIENTS;
+    if (part)
+        carried = (sums) { tensor_of(own[0]), tensor_of(own[1]), (int64_t)own[2] };
+    const bool done = run_request(&r, part ? own + 3 : own, run_backward, &carried, made);
     release(carried.dk), release(carried.dv);
-    hand_over(stack, &r, done, DSINK, made);
+    hand_over(stack, &r, done, (int)results, made);
 }
 
 /* The line of a plan, as text on the CPU. */
@@ -131,8 +121,11 @@ static bool print_plan(const cached_plan *of, tensor **made)
     return !status || library_refused(status);
 }
 
-static bool run_keep_bits(request *r, tensor **made)
+static bool run_keep_bits(request *r, const void *unused, tensor **made)
 {
+    (void)unused;
+    if (r->flags & DRAW && !(r->flags & ASK))
+        return REFUSE("argument", "rng None: expected a tensor");
     cached_plan *of = plan_of(r);
     if (!of)
         return false;
@@ -154,16 +147,10 @@ static bool run_keep_bits(request *r, tensor **made)
 static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    request r = { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
+    request r = query_of(stack);
     tensor *made[1] = { NULL };
-    struct CUDAGuardOpaque *guard = NULL;
-    r.unread = true;
-    bool done = read_rest(&r, stack + 3) && check_request(&r);
-    if (done && r.flags & DRAW && !(r.flags & ASK))
-        done = REFUSE("argument", "rng None: expected a tensor");
-    done = done && guard_device(&r.x[0], &guard) && run_keep_bits(&r, made);
-    if (guard)
-        torch.aoti_torch_delete_cuda_guard(guard);
+    r.unread = r.draws = true;
+    const bool done = run_request(&r, stack + 3, run_keep_bits, NULL, made);
     hand_over(stack, &r, done, 1, made);
 }
 
@@ -196,10 +183,10 @@ static const struct {
     torch_kernel *kernel;
 } operators[] = {
     { "forward", forward },
-    { "eager_forward", eager_forward },
+    { "eager_forward", forward },
     { "backward", backward },
     { "eager_backward", backward },
-    { "backward_part", backward_part },
+    { "backward_part", backward },
     { "keep_bits", keep_bits },
     { "draw", draw },
     { "gemm", gemm },
@@ -231,7 +218,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 9 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 10 }; /* of what the operators take; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,
@@ -266,19 +253,9 @@ const char *ordo_torch_start(int revision, const char *path)
     return NULL;
 }
 
-/* Make every plan anew. */
-ORDO_API void ordo_torch_forget(void);
+/* What Python sets and asks, beside the operators; ordo/torch/_front.py has the same struct. */
 
-void ordo_torch_forget(void)
-{
-    forget();
-}
-
-/* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on; unless
- * `known` it is asked for again. */
-ORDO_API void ordo_torch_set_memory(int device, int64_t limit, void *side, bool known);
-
-void ordo_torch_set_memory(int device, int64_t limit, void *side, bool known)
+static void set_memory(int device, int64_t limit, void *side, bool known)
 {
     const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
     pthread_mutex_lock(&lock);
@@ -286,10 +263,7 @@ void ordo_torch_set_memory(int device, int64_t limit, void *side, bool known)
     pthread_mutex_unlock(&lock);
 }
 
-/* Ask for the memory of every device, by this function, when it is next needed. */
-ORDO_API void ordo_torch_ask_memory(ask_python *ask);
-
-void ordo_torch_ask_memory(ask_python *ask)
+static void set_asker(ask_python *ask)
 {
     pthread_mutex_lock(&lock);
     ask_memory = ask;
@@ -298,10 +272,7 @@ void ordo_torch_ask_memory(ask_python *ask)
     pthread_mutex_unlock(&lock);
 }
 
-/* Count bits that wait for a backward pass, or no longer do. */
-ORDO_API void ordo_torch_hold(int device, int64_t bytes);
-
-void ordo_torch_hold(int device, int64_t bytes)
+static void hold(int device, int64_t bytes)
 {
     const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
     pthread_mutex_lock(&lock);
@@ -309,12 +280,24 @@ void ordo_torch_hold(int device, int64_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-/* How often bits were made, and passes ran in segments, since the library was loaded. */
-ORDO_API void ordo_torch_counts(int64_t found[2]);
-
-void ordo_torch_counts(int64_t found[2])
+static void copy_counts(int64_t found[2])
 {
     pthread_mutex_lock(&lock);
     found[0] = counts.filled, found[1] = counts.segmented;
     pthread_mutex_unlock(&lock);
 }
+
+ORDO_API const struct front {
+    void (*forget)(void); /* every plan and machine */
+    /* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on; unless
+     * `known` it is asked for again. */
+    void (*set_memory)(int device, int64_t limit, void *side, bool known);
+    /* Ask for the memory of every device, by this function, when it is next needed. */
+    void (*ask_memory)(ask_python *ask);
+    /* Count bits that wait for a backward pass, or no longer do. */
+    void (*hold)(int device, int64_t bytes);
+    /* How often bits were made, and passes ran in segments, since the library was loaded. */
+    void (*counts)(int64_t found[2]);
+} ordo_torch_front;
+
+const struct front ordo_torch_front = { forget, set_memory, set_asker, hold, copy_counts };

@@ -48,33 +48,19 @@ static bool fit_matrix(const char *name, tensor **x, view *seen, ordo_matrix *ma
     if (*turned)
         return true;
     const shape rows = padded(seen, seen->shape.sizes[0], seen->shape.sizes[1], seen->dtype);
-    tensor *copy;
-    if (!allocate(&rows, seen->dtype, seen, &copy))
+    if (!copy(name, x, seen, &rows))
         return false;
-    if (torch.aoti_torch_copy_(copy, *x, 0) != TORCH_DONE) {
-        release(copy);
-        return REFUSE("internal", "%s: PyTorch cannot copy it", name);
-    }
-    release(*x);
-    *x = copy;
-    seen->shape = rows;
-    seen->data = data_of(copy);
     *made = (ordo_matrix) { seen->data, rows.strides[0] };
     return true;
 }
 
 static bool check_matrix(const char *name, const view *x)
 {
-    if (x->shape.axes != 2) {
-        REFUSE("shape", "%s.shape ", name);
-        say_numbers(x->shape.axes, x->shape.sizes);
-        return say(": expected two axes");
-    }
+    if (x->shape.axes != 2)
+        return REFUSE("shape", "%s.shape %S: expected two axes", name, &x->shape);
     if (x->device_type == cpu_type || x->device_type == cuda_type)
         return check_float(name, x);
-    REFUSE("unsupported", "%s.device ", name);
-    say_device(x->device_type, x->device);
-    return say(": expected cpu or cuda");
+    return REFUSE("unsupported", "%s.device %D: expected cpu or cuda", name, x);
 }
 
 /* The tensors against each other, and the problem. */
@@ -84,9 +70,8 @@ static bool check_product(product *p, int64_t sections, bool wide)
     if (!look("a", p->a, &p->x[0]) || !check_matrix("a", a) || !look("b", p->b, &p->x[1]) ||
         !check_matrix("b", b))
         return false;
-    if (b->shape.sizes[0] != a->shape.sizes[1])
-        return wrong_shape("b", b, 2, (const int64_t[2]) { a->shape.sizes[1], b->shape.sizes[1] });
-    if (!check_type("b", b, a->dtype) || !check_place("b", b, a))
+    const shape of_b = { 2, { a->shape.sizes[1], b->shape.sizes[1] }, { 0 } };
+    if (!check_one("b", b, &of_b, a->dtype, a))
         return false;
     ordo_gemm_problem *made = &p->problem;
     *made = (ordo_gemm_problem)ORDO_GEMM_PROBLEM_INIT;
@@ -96,7 +81,7 @@ static bool check_product(product *p, int64_t sections, bool wide)
     made->sections = (int)sections;
     made->bias = p->bias != NULL;
     if (sections < 1 || sections > INT32_MAX)
-        return REFUSE("argument", "sections %" PRId64 ": expected 1, 2, 4 or 8", sections);
+        return REFUSE("argument", "sections %l: expected 1, 2, 4 or 8", sections);
     if (!p->bias)
         return true;
     const shape row = contiguous(1, (const int64_t[4]) { made->n });
@@ -104,8 +89,7 @@ static bool check_product(product *p, int64_t sections, bool wide)
         !check_one("bias", &p->row, &row, wide ? f32_type : a->dtype, a))
         return false;
     p->call.bias = p->row.data;
-    return is_contiguous(&p->row.shape) ||
-           REFUSE("align", "bias.stride: expected a contiguous tensor");
+    return check_contiguous("bias", &p->row);
 }
 
 /* Make the plan and its workspace, and launch. */

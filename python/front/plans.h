@@ -1,8 +1,8 @@
 /* plans.h: the plans of calls, made when they are first needed and found by what a call looks like:
  * its flags, numbers, shapes, type and device. Strides are no part of a plan.
  *
- * At most MAX_PLANS are cached; the one that was made first goes. A plan that a call holds is
- * destroyed when the call gives it back. */
+ * The cache has SETS sets of WAYS plans each; a full one loses the plan that was made first. A plan
+ * that a call holds is destroyed when the call gives it back. */
 #ifndef ORDO_TORCH_PLANS_H
 #define ORDO_TORCH_PLANS_H
 
@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MAX_PLANS = 4096, BUCKETS = 8192, MAX_DEVICES = 64, SHARES = 48, ALIGN = 256 };
+enum { SETS = 2048, WAYS = 4, MAX_DEVICES = 64, SHARES = 48, ALIGN = 256 };
 
 /* The functions of libordo that the front calls. */
 #define LIBRARY_FUNCTIONS(F)                                                                       \
@@ -66,15 +66,14 @@ typedef struct cached_plan {
     bool pipelined; /* bits are to be made in segments of rows, even if those of all rows fit */
     int shares;
     segmented segments[SHARES];
-    int references; /* calls that run, and one of the table */
-    struct cached_plan *next;
-    uint64_t number; /* in the order in which they were made */
+    int references; /* calls that run, and one of the cache */
 } cached_plan;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cached_plan *buckets[BUCKETS];
-static int plan_count;
-static uint64_t plans_made;
+static struct set {
+    cached_plan *plan[WAYS];
+    unsigned made; /* the next one takes place made % WAYS */
+} sets[SETS];
 static ordo_machine *machines[MAX_DEVICES + 1]; /* the last: of CPU tensors */
 
 static bool library_refused(ordo_status status)
@@ -84,13 +83,13 @@ static bool library_refused(ordo_status status)
     return say("%s", library.ordo_last_error());
 }
 
-static cached_plan **bucket_of(const call_key *key)
+static struct set *set_of(const call_key *key)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
     memcpy(words, key, sizeof words);
     for (size_t i = 0; i < sizeof words / 8; i++)
         hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15), hash ^= hash >> 29;
-    return &buckets[hash % BUCKETS];
+    return &sets[hash % SETS];
 }
 
 /* ---- making ---- */
@@ -178,7 +177,8 @@ static bool target_of(const call_key *key, ordo_backend *backend, const ordo_mac
     if (*backend == ORDO_BACKEND_CPU)
         return true;
     if (cuda && (at < 0 || at >= MAX_DEVICES))
-        return REFUSE("unsupported", "cuda:%d: expected a number below %d", at, MAX_DEVICES);
+        return REFUSE("unsupported", "cuda:%l: expected a number below %l", (int64_t)at,
+                      (int64_t)MAX_DEVICES);
     pthread_mutex_lock(&lock);
     ordo_status status = ORDO_OK;
     if (!machines[at])
@@ -299,87 +299,70 @@ static void give_back(cached_plan *of)
         destroy(of);
 }
 
-/* Take a plan out of the table, under the lock; the caller gives it back. */
-static cached_plan *take_out(cached_plan **place)
+static cached_plan *look_up(const struct set *in, const call_key *key)
 {
-    cached_plan *found = *place;
-    *place = found->next;
-    plan_count--;
-    return found;
+    for (int i = 0; i < WAYS; i++)
+        if (in->plan[i] && memcmp(&in->plan[i]->key, key, sizeof *key) == 0) {
+            in->plan[i]->references++;
+            return in->plan[i];
+        }
+    return NULL;
 }
 
-static cached_plan *oldest(void)
+/* Put a plan, or none, into a place of a set; the one that was there is given back. */
+static void replace(struct set *in, unsigned at, cached_plan *by)
 {
-    cached_plan **found = NULL;
-    for (int i = 0; i < BUCKETS; i++)
-        for (cached_plan **at = &buckets[i]; *at; at = &(*at)->next)
-            if (!found || (*at)->number < (*found)->number)
-                found = at;
-    return found ? take_out(found) : NULL;
-}
-
-static cached_plan *look_up(cached_plan *const *bucket, const call_key *key)
-{
-    cached_plan *found = *bucket;
-    while (found && memcmp(&found->key, key, sizeof *key) != 0)
-        found = found->next;
-    if (found)
-        found->references++;
-    return found;
+    pthread_mutex_lock(&lock);
+    cached_plan *old = in->plan[at];
+    in->plan[at] = by;
+    pthread_mutex_unlock(&lock);
+    if (old)
+        give_back(old);
 }
 
 /* The plan of a call, which gives it back; NULL if the library refuses the call. */
 static cached_plan *plan_of(const request *r)
 {
     const call_key key = key_of(r);
-    cached_plan **bucket = bucket_of(&key), *old = NULL;
+    struct set *const in = set_of(&key);
     pthread_mutex_lock(&lock);
-    cached_plan *found = look_up(bucket, &key);
+    cached_plan *found = look_up(in, &key);
     pthread_mutex_unlock(&lock);
-    if (found)
-        return found;
-    cached_plan *made = make_plan(&key); /* two threads may make one plan: the first stays */
+    cached_plan *made = found ? NULL : make_plan(&key);
     if (!made)
-        return NULL;
+        return found;
     pthread_mutex_lock(&lock);
-    found = look_up(bucket, &key);
-    if (!found) {
-        if (plan_count >= MAX_PLANS)
-            old = oldest();
-        made->references++;
-        made->number = ++plans_made;
-        made->next = *bucket, *bucket = made;
-        plan_count++;
-        found = made;
-        made = NULL;
-    }
+    found = look_up(in, &key); /* two threads may make one plan: the first stays */
+    const unsigned at = found ? 0 : in->made++ % WAYS;
     pthread_mutex_unlock(&lock);
-    if (made)
+    if (found) {
         give_back(made);
-    if (old)
-        give_back(old);
-    return found;
+        return found;
+    }
+    made->references++;
+    replace(in, at, made);
+    return made;
 }
 
 /* Forget every plan and machine. */
 static void forget(void)
 {
-    for (int i = 0; i < BUCKETS; i++) {
-        pthread_mutex_lock(&lock);
-        while (buckets[i]) {
-            cached_plan *old = take_out(&buckets[i]);
-            pthread_mutex_unlock(&lock);
-            give_back(old);
-            pthread_mutex_lock(&lock);
-        }
-        pthread_mutex_unlock(&lock);
-    }
+    for (int i = 0; i < SETS * WAYS; i++)
+        replace(&sets[i / WAYS], (unsigned)i % WAYS, NULL);
     pthread_mutex_lock(&lock);
     for (int i = 0; i <= MAX_DEVICES; i++) {
         library.ordo_machine_destroy(machines[i]);
         machines[i] = NULL;
     }
     pthread_mutex_unlock(&lock);
+}
+
+static const segmented *find_segments(const cached_plan *of, uint64_t share)
+{
+    for (int i = 0; i < of->shares; i++)
+        if (of->segments[i].share == share)
+            return &of->segments[i];
+    return NULL;
 }
 
 /* The plan in segments whose bits take at most `room` bytes, a power of two of which is a part of
@@ -390,11 +373,8 @@ static const segmented *segments_of(cached_plan *of, uint64_t room)
     uint64_t share = of->bits_bytes;
     while (share > room)
         share /= 2;
-    const segmented *found = NULL;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < of->shares && !found; i++)
-        if (of->segments[i].share == share)
-            found = &of->segments[i];
+    const segmented *found = find_segments(of, share);
     pthread_mutex_unlock(&lock);
     if (!found) {
         segmented made = { .share = share };
@@ -404,9 +384,7 @@ static const segmented *segments_of(cached_plan *of, uint64_t room)
             made.workspace[1] = (size_t)info.backward_workspace_bytes;
         }
         pthread_mutex_lock(&lock);
-        for (int i = 0; i < of->shares && !found; i++) /* another thread may have been faster */
-            if (of->segments[i].share == share)
-                found = &of->segments[i];
+        found = find_segments(of, share); /* another thread may have been faster */
         if (!found && of->shares < SHARES) {
             of->segments[of->shares] = made;
             found = &of->segments[of->shares++];

@@ -52,42 +52,58 @@ static void count(int64_t *what)
 
 /* ---- workspace ---- */
 
-/* Workspaces of CPU passes: one per pass in flight, reused by the next pass, growing as needed. */
+/* Blocks of CPU memory that the next pass may use; `bytes` behind the first ALIGN, where this is.
+ */
 typedef struct block {
     struct block *next;
-    size_t bytes; /* behind the first ALIGN, where this is */
+    size_t bytes;
 } block;
 
 static block *idle;
 
-static block *new_block(size_t bytes)
+static size_t rounded(size_t bytes)
 {
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    block *made = aligned_alloc(ALIGN, ALIGN + bytes);
-    if (made)
-        made->bytes = bytes;
-    return made;
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static block *take_block(size_t bytes)
+/* Memory for a pass on the device of q; false if there is none. `pooled`: CPU memory may be that of
+ * a pass before. The caching allocator of CUDA reuses memory in the order of the stream, so that it
+ * may be released as soon as the pass is launched; inside a graph the memory is the graph's own. */
+static bool take(const view *q, size_t bytes, bool pooled, void **made)
 {
+    *made = NULL;
+    if (!bytes)
+        return true;
+    if (q->device_type == cuda_type) {
+        if (torch.aoti_torch_cuda_caching_allocator_raw_alloc(bytes, made) != TORCH_DONE)
+            *made = NULL;
+        return *made;
+    }
+    block *found = NULL;
     pthread_mutex_lock(&lock);
-    block *found = idle;
-    if (found)
-        idle = found->next;
+    if (pooled && idle)
+        found = idle, idle = found->next;
     pthread_mutex_unlock(&lock);
-    if (found && found->bytes >= bytes)
-        return found;
-    free(found);
-    return new_block(bytes);
+    if (found && found->bytes < bytes)
+        free(found), found = NULL;
+    if (!found && (found = aligned_alloc(ALIGN, ALIGN + rounded(bytes))))
+        found->bytes = rounded(bytes);
+    *made = found ? (char *)found + ALIGN : NULL;
+    return found;
 }
 
-static void give_block(block *used)
+static void give(const view *q, void *used, bool pooled)
 {
-    pthread_mutex_lock(&lock);
-    used->next = idle;
-    idle = used;
-    pthread_mutex_unlock(&lock);
+    if (used && q->device_type == cuda_type) {
+        torch.aoti_torch_cuda_caching_allocator_raw_delete(used);
+    } else if (used) {
+        block *back = (void *)((char *)used - ALIGN);
+        pthread_mutex_lock(&lock);
+        if (pooled)
+            back->next = idle, idle = back, back = NULL;
+        pthread_mutex_unlock(&lock);
+        free(back);
+    }
 }
 
 /* ---- keep bits ---- */
@@ -123,7 +139,7 @@ static bool stream_of(const view *q, void **stream)
     *stream = NULL;
     return q->device_type != cuda_type ||
            torch.aoti_torch_get_current_cuda_stream(q->device, stream) == TORCH_DONE ||
-           REFUSE("device", "cuda:%d: PyTorch has no current stream", (int)q->device);
+           REFUSE("device", "%D: PyTorch has no current stream", q);
 }
 
 /* A tensor with the bits of a call; NULL and no error if there is no memory for it. */
@@ -148,95 +164,44 @@ static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, in
 
 typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
 
-static bool run_cpu(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
-                    const segmented *parts)
-{
-    pass_function *const run =
-        pass ? library.ordo_attention_backward : library.ordo_attention_forward;
-    uint32_t threads = 0;
-    torch.torch_get_num_threads(&threads);
-    call->threads = (int)threads;
-    if (parts) { /* whose workspace is not reused by the next pass */
-        block *work = new_block(parts->workspace[pass]);
-        if (work) {
-            call->workspace = (char *)work + ALIGN, call->workspace_bytes = parts->workspace[pass];
-            const ordo_status status = run(parts->plan, call);
-            count(&counts.segmented);
-            free(work);
-            return !status || library_refused(status);
-        }
-        whole = of->bits_needed;
-    }
-    block *bits = whole ? new_block((size_t)of->bits_bytes) : NULL; /* else the pass makes them */
-    if (bits) {
-        call->keep_bits = (void *)((char *)bits + ALIGN);
-        if (!make_bits(of, r, false, (char *)bits + ALIGN, (size_t)of->bits_bytes, NULL)) {
-            free(bits);
-            return false;
-        }
-    }
-    block *work = take_block(of->workspace[pass]);
-    bool done = work || no_memory((int64_t)of->workspace[pass], &r->x[0]);
-    if (work) {
-        call->workspace = (char *)work + ALIGN, call->workspace_bytes = of->workspace[pass];
-        const ordo_status status = run(of->plan, call);
-        give_block(work);
-        done = !status || library_refused(status);
-    }
-    free(bits);
-    return done;
-}
-
-static size_t rounded(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* The caching allocator reuses memory in the order of the stream, so that it may be released as
- * soon as the pass is launched; inside a graph the memory is the graph's own. */
-static bool run_cuda(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
+/* Run a pass with the plan in `parts` of rows, or, if `whole`, with bits that are made before it.
+ * If there is no memory for that, the pass makes its own bits, if it can. */
+static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
                      const segmented *parts)
 {
     pass_function *const run =
         pass ? library.ordo_attention_backward : library.ordo_attention_forward;
-    if (!stream_of(&r->x[0], &call->stream))
+    const view *q = &r->x[0];
+    uint32_t threads = 0;
+    size_t size = parts ? parts->workspace[pass] : of->workspace[pass];
+    size_t ahead = whole ? (size_t)of->bits_bytes : 0;
+    bool pooled = !parts && !ahead;
+    void *work;
+    if (!stream_of(q, &call->stream))
         return false;
-    const ordo_plan *plan = of->plan;
-    size_t size = of->workspace[pass], ahead = whole ? (size_t)of->bits_bytes : 0;
-    void *work = NULL;
-    bool failed = false;
-    if (parts) { /* the stream of the pass waits for the second one: memory goes in its order */
-        failed = torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(parts->workspace[pass]),
-                                                                   &work) != TORCH_DONE;
-        if (!failed) {
-            plan = parts->plan, size = parts->workspace[pass];
-            count(&counts.segmented);
-            call->side_stream = memory[place_of(cuda_type, r->x[0].device)].side;
-        }
-    } else if (ahead) {
-        failed = torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size) + ahead, &work) !=
-                 TORCH_DONE;
-        if (!failed)
-            call->keep_bits = (void *)((char *)work + rounded(size));
+    bool done = take(q, rounded(size) + ahead, pooled, &work);
+    if (!done && !pooled && !of->bits_needed) {
+        parts = NULL, size = of->workspace[pass], ahead = 0, pooled = true;
+        done = take(q, rounded(size), pooled, &work);
     }
-    if (failed && of->bits_needed)
-        return no_memory((int64_t)(rounded(size) + of->bits_bytes), &r->x[0]);
-    if (failed || (!work && size)) {
-        work = NULL;
-        if (size &&
-            torch.aoti_torch_cuda_caching_allocator_raw_alloc(rounded(size), &work) != TORCH_DONE)
-            return no_memory((int64_t)rounded(size), &r->x[0]);
-    }
+    if (!done)
+        return no_memory((int64_t)(rounded(size) + ahead), q);
+    torch.torch_get_num_threads(&threads);
+    call->threads = q->device_type == cuda_type ? 0 : (int)threads;
     call->workspace = size ? work : NULL, call->workspace_bytes = size;
-    bool done = true;
-    if (plan == of->plan && ahead && !failed)
+    if (parts) { /* the stream of the pass waits for the second one: memory goes in its order */
+        count(&counts.segmented);
+        call->side_stream = memory[place_of(q->device_type, q->device)].side;
+    }
+    if (ahead) {
+        call->keep_bits = (void *)((char *)work + rounded(size));
         done = make_bits(of, r, false, (char *)work + rounded(size), ahead, call->stream);
+    }
     if (done) {
-        const ordo_status status = run(plan, call);
+        const ordo_status status = run(parts ? parts->plan : of->plan, call);
         done = !status || library_refused(status);
     }
-    if (work)
-        torch.aoti_torch_cuda_caching_allocator_raw_delete(work);
+    give(q, work, pooled);
     return done;
 }
 
@@ -280,8 +245,7 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
             whole = of->bits_needed && !parts;
         }
     }
-    const bool done = of->key.device_type == cuda_type ? run_cuda(of, r, pass, call, whole, parts)
-                                                       : run_cpu(of, r, pass, call, whole, parts);
+    const bool done = run_pass(of, r, pass, call, whole, parts);
     call->block_mask = NULL;
     return done;
 }
@@ -294,11 +258,11 @@ static bool guard_device(const view *q, struct CUDAGuardOpaque **guard)
     if (q->device_type != cuda_type)
         return true;
     if (!torch.aoti_torch_create_cuda_guard || !torch.aoti_torch_cuda_caching_allocator_raw_delete)
-        return REFUSE("unsupported", "cuda:%d: expected a PyTorch with CUDA", (int)q->device);
+        return REFUSE("unsupported", "%D: expected a PyTorch with CUDA", q);
     if (torch.aoti_torch_get_current_device_index(&current) == TORCH_DONE && current == q->device)
         return true;
     return torch.aoti_torch_create_cuda_guard(q->device, guard) == TORCH_DONE ||
-           REFUSE("device", "cuda:%d: PyTorch cannot make it current", (int)q->device);
+           REFUSE("device", "%D: PyTorch cannot make it current", q);
 }
 
 /* ---- passes ---- */
@@ -361,8 +325,9 @@ enum { O, LSE, KEPT, DRAWN, FORWARD_RESULTS };
 
 /* Run a forward pass; `made` is o, lse, the bits that are kept, and seed and offset if they are
  * drawn, or NULL. */
-static bool run_forward(request *r, tensor *made[FORWARD_RESULTS])
+static bool run_forward(request *r, const void *unused, tensor **made)
 {
+    (void)unused;
     cached_plan *of = plan_of(r);
     if (!of)
         return false;
@@ -403,28 +368,26 @@ typedef struct sums {
     int64_t carry;
 } sums;
 
+enum { SAVED_O, SAVED_DOUT, SAVED_LSE, SAVED_DLSE, SAVED_MORE };
+
 /* Compare what a backward pass gets beside q, k and v, and see it as the library has it. */
-static bool check_saved(request *r, view *o, view *lse, view *dout, view *dlse)
+static bool check_saved(request *r, view seen[SAVED_MORE])
 {
+    static const char *const names[] = { "o", "dout", "lse", "dlse" };
+    tensor **const given[] = { &r->o, &r->dout, &r->lse, &r->dlse };
     const view *q = &r->x[0];
     const shape out = out_shape(r);
-    const bool o_heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
-    if (!look("o", r->o, o) || !look("dout", r->dout, dout) || !look("lse", r->lse, lse) ||
-        !check_one("o", o, &out, q->dtype, q) || !check_one("dout", dout, &out, q->dtype, q) ||
-        !check_one("lse", lse, &r->lse_shape, f32_type, q) ||
-        !turn("o", r, &r->o, o, o_heads_first) || !turn("dout", r, &r->dout, dout, o_heads_first))
-        return false;
-    if (r->dlse &&
-        (!look("dlse", r->dlse, dlse) || !check_one("dlse", dlse, &r->lse_shape, f32_type, q)))
-        return false;
-    if (!is_contiguous(&lse->shape)) {
-        lse->shape.strides[lse->shape.axes - 1] = 0;
-        if (!fit("lse", &r->lse, lse, false))
+    const bool heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
+    for (int i = 0; i < SAVED_MORE; i++) {
+        const bool row = i >= SAVED_LSE; /* one number per row */
+        const shape *as = row ? &r->lse_shape : &out;
+        if (!*given[i])
+            continue;
+        if (!look(names[i], *given[i], &seen[i]) ||
+            !check_one(names[i], &seen[i], as, row ? f32_type : q->dtype, q))
             return false;
-    }
-    if (r->dlse && !is_contiguous(&dlse->shape)) {
-        dlse->shape.strides[dlse->shape.axes - 1] = 0;
-        if (!fit("dlse", &r->dlse, dlse, false))
+        if (row ? !is_contiguous(&seen[i].shape) && !copy(names[i], given[i], &seen[i], as)
+                : !turn(names[i], r, given[i], &seen[i], heads_first))
             return false;
     }
     return true;
@@ -441,26 +404,13 @@ static bool check_query(const request *r)
     shape as = heads_first ? transposed(dout.shape) : dout.shape;
     if (as.axes > 0 && as.axes == q.shape.axes)
         as.sizes[as.axes - 1] = q.shape.sizes[as.axes - 1]; /* v may have another head size */
-    if (!same_sizes(&q.shape, &as))
-        return wrong_shape("q", &q, as.axes, as.sizes);
-    if (!check_type("q", &q, dout.dtype))
-        return false;
-    if (q.device_type == dout.device_type && q.device == dout.device)
-        return true;
-    REFUSE("argument", "q.device ");
-    say_device(q.device_type, q.device);
-    say(": expected ");
-    return say_device(dout.device_type, dout.device);
+    return check_one("q", &q, &as, dout.dtype, &dout);
 }
 
 static bool check_bits(const request *r, const cached_plan *of)
 {
-    const view *x = &r->list[BITS];
     const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
-    if (!x->data)
-        return true;
-    return check_one("bits", x, &as, u8_type, &r->x[0]) &&
-           (is_contiguous(&x->shape) || REFUSE("align", "bits: expected a contiguous tensor"));
+    return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, u8_type, &r->x[0]);
 }
 
 static bool check_sums(const request *r, const sums *carried, ordo_call *call)
@@ -472,21 +422,21 @@ static bool check_sums(const request *r, const sums *carried, ordo_call *call)
     for (int i = 0; carried->carry && i < 2; i++) {
         view x;
         if (!look(names[i], given[i], &x) ||
-            !check_one(names[i], &x, &r->given[1 + i], f32_type, &r->x[0]))
+            !check_one(names[i], &x, &r->given[1 + i], f32_type, &r->x[0]) ||
+            !check_contiguous(names[i], &x))
             return false;
-        if (!is_contiguous(&x.shape))
-            return REFUSE("align", "%s: expected a contiguous tensor", names[i]);
         *at[i] = x.data;
     }
     return true;
 }
 
 /* Run a backward pass; `made` is dq, dk, dv and dsink, NULL where they are not wanted. */
-static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS])
+static bool run_backward(request *r, const void *more, tensor **made)
 {
-    view o, lse, dout, dlse;
+    const sums *const carried = more;
+    view saved[SAVED_MORE] = { 0 };
     ordo_call call = ORDO_CALL_INIT;
-    if (!check_saved(r, &o, &lse, &dout, &dlse) || (carried && !check_sums(r, carried, &call)))
+    if (!check_saved(r, saved) || !check_sums(r, carried, &call))
         return false;
     cached_plan *of = plan_of(r);
     if (!of)
@@ -519,9 +469,9 @@ static bool run_backward(request *r, const sums *carried, tensor *made[GRADIENTS
     }
     if (done) {
         describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
-        describe(&o, &call.o), describe(&dout, &call.dout);
-        call.lse = lse.data;
-        call.dlse = r->dlse ? dlse.data : NULL;
+        describe(&saved[SAVED_O], &call.o), describe(&saved[SAVED_DOUT], &call.dout);
+        call.lse = saved[SAVED_LSE].data;
+        call.dlse = saved[SAVED_DLSE].data;
         done = !any || launch(of, r, 1, &call);
     }
     release(spare);

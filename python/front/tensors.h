@@ -26,60 +26,6 @@ enum { CUDA_ALIGN = 16 };
 static int32_t cpu_type, cuda_type, f32_type, f16_type, bf16_type, u8_type, i32_type, i64_type;
 static int32_t strided;
 
-/* ---- words ---- */
-
-/* The error of the call that this thread runs: "status: what was expected". */
-static _Thread_local struct {
-    char text[512];
-    size_t used;
-} said;
-
-__attribute__((format(printf, 1, 2))) static bool say(const char *format, ...)
-{
-    const size_t room = sizeof said.text - said.used;
-    va_list values;
-    va_start(values, format);
-    const int more = vsnprintf(said.text + said.used, room, format, values);
-    va_end(values);
-    if (more > 0)
-        said.used += (size_t)more < room ? (size_t)more : room - 1;
-    return false;
-}
-
-/* Begin an error; returns false. */
-#define REFUSE(status, ...) (said.used = 0, say(status ": "), say(__VA_ARGS__))
-
-static bool say_numbers(int64_t count, const int64_t *numbers)
-{
-    say("(");
-    for (int64_t i = 0; i < count; i++)
-        say(i ? ", %" PRId64 : "%" PRId64, numbers[i]);
-    return say(count == 1 ? ",)" : ")");
-}
-
-/* PyTorch's numbers of types; the rest goes by its number. */
-static bool say_type(int32_t dtype)
-{
-    static const char *const names[] = {
-        [0] = "uint8",     [1] = "int8",        [2] = "int16",          [3] = "int32",
-        [4] = "int64",     [5] = "float16",     [6] = "float32",        [7] = "float64",
-        [9] = "complex64", [11] = "bool",       [15] = "bfloat16",      [23] = "float8_e5m2",
-        [8] = "complex32", [10] = "complex128", [24] = "float8_e4m3fn",
-    };
-    const bool named =
-        dtype >= 0 && dtype < (int32_t)(sizeof names / sizeof *names) && names[dtype];
-    return named ? say("torch.%s", names[dtype]) : say("%d of PyTorch's numbers", (int)dtype);
-}
-
-static bool say_device(int32_t type, int32_t index)
-{
-    return type == cuda_type  ? say("cuda:%d", (int)index)
-           : type == cpu_type ? say("cpu")
-                              : say("of type %d", (int)type);
-}
-
-/* ---- shapes ---- */
-
 typedef struct shape {
     int64_t axes, sizes[4], strides[4]; /* behind the axes: 0 */
 } shape;
@@ -90,6 +36,84 @@ typedef struct view {
     void *data;
     int32_t dtype, device_type, device;
 } view;
+
+/* ---- words ---- */
+
+/* The error of the call that this thread runs: "status: what was expected". */
+static _Thread_local struct {
+    char text[512];
+    size_t used;
+} said;
+
+__attribute__((format(printf, 1, 2))) static void put(const char *format, ...)
+{
+    const size_t room = sizeof said.text - said.used;
+    va_list values;
+    va_start(values, format);
+    const int more = vsnprintf(said.text + said.used, room, format, values);
+    va_end(values);
+    if (more > 0)
+        said.used += (size_t)more < room ? (size_t)more : room - 1;
+}
+
+static void put_numbers(int64_t count, const int64_t *numbers)
+{
+    put("(");
+    for (int64_t i = 0; i < count; i++)
+        put(i ? ", %" PRId64 : "%" PRId64, numbers[i]);
+    put(count == 1 ? ",)" : ")");
+}
+
+/* PyTorch's numbers of types; the rest goes by its number. */
+static void put_type(int32_t dtype)
+{
+    static const char *const names[] = {
+        [0] = "uint8",     [1] = "int8",        [2] = "int16",          [3] = "int32",
+        [4] = "int64",     [5] = "float16",     [6] = "float32",        [7] = "float64",
+        [9] = "complex64", [11] = "bool",       [15] = "bfloat16",      [23] = "float8_e5m2",
+        [8] = "complex32", [10] = "complex128", [24] = "float8_e4m3fn",
+    };
+    if (dtype >= 0 && dtype < (int32_t)(sizeof names / sizeof *names) && names[dtype])
+        put("torch.%s", names[dtype]);
+    else
+        put("%d of PyTorch's numbers", (int)dtype);
+}
+
+static void put_device(const view *x)
+{
+    put(x->device_type == cuda_type  ? "cuda:%d"
+        : x->device_type == cpu_type ? "cpu"
+                                     : "type %d",
+        (int)(x->device_type == cuda_type ? x->device : x->device_type));
+}
+
+/* Add to the error: %s text, %l an int64_t, %g a double, %S the sizes and %R the strides of a shape
+ * *, %T a type of PyTorch's (int32_t), %D the device of a view *. Returns false. */
+static bool say(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    for (const char *at = format; *at; at++) {
+        const shape *x;
+        switch (*at == '%' ? *++at : 0) {
+        case 's': put("%s", va_arg(values, const char *)); break;
+        case 'l': put("%" PRId64, va_arg(values, int64_t)); break;
+        case 'g': put("%g", va_arg(values, double)); break;
+        case 'S': x = va_arg(values, const shape *), put_numbers(x->axes, x->sizes); break;
+        case 'R': x = va_arg(values, const shape *), put_numbers(x->axes, x->strides); break;
+        case 'T': put_type(va_arg(values, int32_t)); break;
+        case 'D': put_device(va_arg(values, const view *)); break;
+        default: put("%c", *at);
+        }
+    }
+    va_end(values);
+    return false;
+}
+
+/* Begin an error; returns false. */
+#define REFUSE(status, ...) (said.used = 0, say(status ": "), say(__VA_ARGS__))
+
+/* ---- shapes ---- */
 
 /* Read a tensor; refuses one with more than 4 axes, or without strides, which has no address. */
 static bool look(const char *name, tensor *x, view *seen)
@@ -103,11 +127,8 @@ static bool look(const char *name, tensor *x, view *seen)
         torch.aoti_torch_get_sizes(x, &sizes) != TORCH_DONE ||
         torch.aoti_torch_get_strides(x, &strides) != TORCH_DONE)
         return REFUSE("unsupported", "%s: expected a plain tensor", name);
-    if (seen->shape.axes > 4) {
-        REFUSE("shape", "%s.shape ", name);
-        say_numbers(seen->shape.axes, sizes);
-        return say(": expected 4 axes at most");
-    }
+    if (seen->shape.axes > 4)
+        return REFUSE("shape", "%s of %l axes: expected 4 at most", name, seen->shape.axes);
     memcpy(seen->shape.sizes, sizes, (size_t)seen->shape.axes * sizeof *sizes);
     memcpy(seen->shape.strides, strides, (size_t)seen->shape.axes * sizeof *strides);
     if (torch.aoti_torch_get_data_ptr(x, &seen->data) != TORCH_DONE ||
@@ -229,9 +250,7 @@ static int64_t bytes_of(const shape *x, int32_t dtype)
 /* Python allocates so much there once more, which raises PyTorch's own error. */
 static bool no_memory(int64_t bytes, const view *on)
 {
-    REFUSE("memory", "%" PRId64 " bytes on ", bytes);
-    say_device(on->device_type, on->device);
-    return say(": not enough memory");
+    return REFUSE("memory", "%l bytes on %D: not enough memory", bytes, on);
 }
 
 static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **made)

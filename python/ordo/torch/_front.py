@@ -34,7 +34,7 @@ SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, A
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 9  # of what the operators take, as in front.c
+_REVISION = 10  # of what the operators take, as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)
@@ -74,26 +74,32 @@ def _start() -> Any:
             f"{place} cannot be used with torch {torch.__version__}: {why_not.decode()}; ordo.torch "
             "needs PyTorch 2.10 or later"
         )
-    compiled.ordo_torch_set_memory.argtypes = [c_int, c_int64, c_void_p, c_bool]
-    compiled.ordo_torch_ask_memory.argtypes = [ASK_MEMORY]
-    compiled.ordo_torch_hold.argtypes = [c_int, c_int64]
-    compiled.ordo_torch_counts.argtypes = [ctypes.POINTER(c_int64)]
-    for name in ("forget", "set_memory", "ask_memory", "hold", "counts"):
-        getattr(compiled, f"ordo_torch_{name}").restype = None
     return compiled
 
 
+class _Front(ctypes.Structure):
+    """As in front.c, which says what each does."""
+
+    _fields_ = [
+        ("forget_plans", CFUNCTYPE(None)),
+        ("set_memory", CFUNCTYPE(None, c_int, c_int64, c_void_p, c_bool)),
+        ("ask_memory", CFUNCTYPE(None, ASK_MEMORY)),
+        ("hold", CFUNCTYPE(None, c_int, c_int64)),
+        ("counts", CFUNCTYPE(None, ctypes.POINTER(c_int64))),
+    ]
+
+
 _compiled = _start()
-forget_plans = _compiled.ordo_torch_forget
-set_memory = _compiled.ordo_torch_set_memory  # of keep bits: device (-1 the CPU), bytes, stream, known
-ask_memory = _compiled.ordo_torch_ask_memory  # the function to ask for it, when it is next needed
-hold = _compiled.ordo_torch_hold  # count bits that wait for a backward pass: device, bytes
+_front = _Front.in_dll(_compiled, "ordo_torch_front")
+forget_plans, set_memory, ask_memory, hold = (
+    _front.forget_plans, _front.set_memory, _front.ask_memory, _front.hold
+)  # fmt: skip
 
 
 def counts() -> tuple[int, int]:
     """How often keep bits were made, and passes ran in segments, in this process."""
     found = (c_int64 * 2)()
-    _compiled.ordo_torch_counts(found)
+    _front.counts(found)
     return found[0], found[1]
 
 
