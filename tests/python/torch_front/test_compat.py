@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 
@@ -231,49 +232,34 @@ def test_lengths_of_padded_batches_below_autograd():
     assert not grads[1][0, 5:].any() and grads[1][0, :5].any()
 
 
-def test_packed_functions_need_ends_of_integers():
-    q, dense, ends = drawn(20, 2, 16).detach(), drawn(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
+def test_lists_are_refused_by_the_names_of_the_function():
+    x, dense, ends = drawn(20, 2, 16).detach(), drawn(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
+    lse, low, used = torch.zeros(2, 20), flash_attn_interface, torch.tensor([2.5, 9.0])
     longest = dict(max_seqlen_q=16, max_seqlen_k=16)
-    rules = dict(dropout_p=0.0, softmax_scale=None, causal=False)
-    lse = torch.zeros(2, 20)
-
-    def varlen(x=q, **lists):
-        flash_attn_3.flash_attn_varlen_func(x, x, x, **longest, **lists)
-
-    def varlen_below(x=q, **lists):
-        flash_attn_interface._flash_attn_varlen_forward(x, x, x, **longest, **rules, **lists)
-
-    def varlen_backward(x=q, **lists):
-        flash_attn_interface._flash_attn_varlen_backward(
-            x, x, x, x, x, lse, None, None, None, **longest, **rules, **lists, softcap=0.0,
-            window_size_left=-1, window_size_right=-1, alibi_slopes=None, deterministic=True,
-        )  # fmt: skip
-
-    def both(x=q, **lists):
-        flash_attn_3._flash_attn_forward(x, x, x, **lists)
-
-    def both_backward(x=q, **lists):
-        flash_attn_3._flash_attn_backward(x, x, x, x, x, lse, **lists)
-
-    def refused(words, function, x=q, **lists):
-        with pytest.raises(ordo.Error, match=words):
-            function(x, **lists)
-
-    for function in (varlen, varlen_below, varlen_backward, both, both_backward):
-        lists = dict(cu_seqlens_q=None, cu_seqlens_k=ends)
-        refused("cu_seqlens_q None: expected", function, dense, **lists)
+    rules = dict(longest, dropout_p=0.0, softmax_scale=None, causal=False)
+    more = dict(rules, softcap=0.0, window_size_left=-1, window_size_right=-1, alibi_slopes=None, deterministic=True)
+    varlen = functools.partial(flash_attn_3.flash_attn_varlen_func, **longest)
+    both, both_backward = flash_attn_3._flash_attn_forward, flash_attn_3._flash_attn_backward
+    rows = [
+        (both, 3, dense, dict(seqused_k=used), "seqused_k.dtype torch.float32"),
+        (both, 3, dense, dict(seqused_q=used > 3), "seqused_q.dtype torch.bool"),
+        (both_backward, 5, dense, dict(sequed_k=used), "sequed_k.dtype torch.float32"),
+        (varlen, 3, x, dict(cu_seqlens_q=ends, cu_seqlens_k=ends, seqused_k=torch.ones(3)), "seqused_k.dtype torch.float32"),
+        (varlen, 3, x, dict(cu_seqlens_q=ends, cu_seqlens_k=ends, seqused_q=[1]), r"seqused_q \[1\]: expected a tensor"),
+        (both, 3, dense, dict(out_=dense.int()), "out_.dtype torch.int32: expected a floating"),
+        (both, 3, dense, dict(out_=dense.expand(2, 2, 10, 2, 16)), r"out_.shape \(2, 2, 10, 2, 16\)"),
+    ]
+    for function, count in (
+        (varlen, 3), (both, 3), (functools.partial(low._flash_attn_varlen_forward, **rules), 3), (both_backward, 5),
+        (functools.partial(low._flash_attn_varlen_backward, dq=None, dk=None, dv=None, **more), 5),
+    ):  # fmt: skip
+        rows.append((function, count, dense, dict(cu_seqlens_q=None, cu_seqlens_k=ends), "cu_seqlens_q None: expected"))
         for wrong in (ends.float(), ends > 3):
-            words = f"cu_seqlens_k.dtype {wrong.dtype}: expected torch.int32"
-            refused(words, function, cu_seqlens_q=ends, cu_seqlens_k=wrong)
-    used = torch.tensor([2.5, 9.0])
-    refused("seqused_k.dtype torch.float32", both, dense, seqused_k=used)
-    refused("seqused_q.dtype torch.bool", both, dense, seqused_q=used > 3)
-    refused("sequed_k.dtype torch.float32", both_backward, dense, sequed_k=used)
-    both_ends = dict(cu_seqlens_q=ends, cu_seqlens_k=ends)
-    refused("seqused_k.dtype torch.float32", varlen, **both_ends, seqused_k=torch.ones(3))
-    refused(r"seqused_q \[1\]: expected a tensor", varlen, **both_ends, seqused_q=[1])
-    refused("out_.dtype torch.int32: expected a floating", both, dense, out_=dense.int())
-    refused(r"out_.shape \(2, 2, 10, 2, 16\)", both, dense, out_=dense.expand(2, 2, 10, 2, 16))
+            lists = dict(cu_seqlens_q=ends, cu_seqlens_k=wrong)
+            rows.append((function, count, x, lists, f"cu_seqlens_k.dtype {wrong.dtype}: expected torch.int32"))
+    for function, count, given, lists, words in rows:
+        with pytest.raises(ordo.Error, match=words):
+            function(*[given] * count, **dict(softmax_lse=lse) if count == 5 else {}, **lists)
 
 
 # ---- autograd functions by name ----
@@ -419,7 +405,6 @@ REFUSED = (
     (lambda: flash_attn_3.flash_attn_func(X, X, X, qv=X), "qv given"),
     (lambda: flash_attn_3.flash_attn_func(X, X, X, q_descale=X), "q_descale given"),
     (lambda: flash_attn_3.flash_attn_func(X, X, X, attention_chunk=4), "attention_chunk"),
-    (lambda: flash_attn.flash_attn_varlen_func(*[X[0]] * 3, None, None, 1, 1, block_table=X), "block_table given"),
     (lambda: flash_attn.flash_attn_qkvpacked_func(X), "qkv.shape"),
     (lambda: third(torch.zeros(2, 5, 4, 7, 8)), r"qkv.shape \(2, 5, 4, 7, 8\): expected 5 axes, 3 at -3"),
     (lambda: third(torch.zeros(5, 7, 8), num_heads_q=3), r"qkv.shape \(5, 7, 8\): expected 5 axes"),

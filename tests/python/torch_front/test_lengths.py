@@ -55,6 +55,8 @@ def test_many_more_rows_than_the_longest_sequence_at_a_head_size_that_is_filled_
     seen = given[2].detach()[:1].repeat_interleave(2, 1)
     assert torch.allclose(o[:9], seen, atol=1e-6) and not o[9:].any() and (lse[:, 9:] == -torch.inf).all()
     assert dq.shape == given[0].shape and not dv[1:].any()
+    score = torch.einsum("ihd,hd->hi", given[0][:9], given[1][0].repeat_interleave(2, 0)) * 192**-0.5
+    assert torch.allclose(lse[:, :9], score, atol=1e-5)  # of the one key, with the scale of the size given
 
 
 def test_used_lengths_that_cannot_be_looked_at_are_clamped():

@@ -11,6 +11,7 @@ transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
 from ordo.transformers import attention_forward, attention_mask  # noqa: E402
+from test_transformers_models import pair  # noqa: E402
 from transformers import masking_utils  # noqa: E402
 from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 
@@ -158,25 +159,6 @@ def test_padding_between_tokens():
     agree(ours[HOLES.bool()], theirs[HOLES.bool()])
     with pytest.raises(ordo.Error, match="padding between valid tokens"):
         llama(sliding_window=4)(TOKENS, attention_mask=HOLES)
-
-
-def test_a_decoder_that_denies_to_be_causal():
-    """Moonshine passes is_causal=False beside its causal mask."""
-    made, padding = [], torch.ones(2, 10, dtype=torch.long)
-    padding[0, 7:] = 0
-    for implementation in ("ordo", "eager"):
-        config = transformers.MoonshineConfig(
-            hidden_size=32, intermediate_size=48, vocab_size=97, encoder_num_hidden_layers=1,
-            decoder_num_hidden_layers=2, encoder_num_attention_heads=4,
-            decoder_num_attention_heads=4, decoder_num_key_value_heads=4,
-            encoder_num_key_value_heads=4, pad_token_id=0, attn_implementation=implementation,
-        )  # fmt: skip
-        torch.manual_seed(0)
-        model = transformers.MoonshineForConditionalGeneration(config).eval()
-        sound = torch.linspace(-1, 1, 2 * 3000).view(2, 3000).sin()
-        tokens = dict(decoder_input_ids=TOKENS[:2], decoder_attention_mask=padding)
-        made.append(model(input_values=sound, **tokens).logits[padding.bool()])
-    agree(*made)
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -339,49 +321,21 @@ def test_choices_of_blocks_by_head():
         graph(q, chosen)
 
 
-def minimax(implementation, topk):
-    config = transformers.MiniMaxM3VLTextConfig(
-        **SMALL, rotary_dim=8, dense_intermediate_size=48, mlp_layer_types=["dense"] * 2,
-        layer_types=["minimax_m3_sparse"] * 2, index_n_heads=2, index_head_dim=8,
-        index_block_size=4, index_topk_blocks=topk,
-    )  # fmt: skip
-    config._attn_implementation = implementation
-    torch.manual_seed(0)
-    return transformers.AutoModel.from_config(config).eval()
+MINIMAX = dict(
+    dense_intermediate_size=48, mlp_layer_types=["dense"] * 2, layer_types=["minimax_m3_sparse"] * 2,
+    index_n_heads=2, index_head_dim=8, index_block_size=4,
+)  # fmt: skip
 
 
 def test_blocks_that_minimax_m3_chooses():
     """Its indexer compares position_ids with places of keys: padding on the left leaves blocks out."""
-    padding = torch.ones(3, 10, dtype=torch.long)
+    kind, padding = transformers.MiniMaxM3VLTextModel, torch.ones(3, 10, dtype=torch.long)
     padding[1, :5] = 0
     positions = (padding.cumsum(-1) - 1).clamp(min=0)
     for inputs in ({}, dict(attention_mask=padding), dict(attention_mask=padding.flip(1))):
         valid = inputs.get("attention_mask", torch.ones(3, 10)).bool()
-        ours, theirs = (minimax(x, 3)(TOKENS, **inputs)[0][valid] for x in ("ordo", "sdpa"))
+        ours, theirs = (x(TOKENS, **inputs)[0][valid] for x in pair(kind, "sdpa", index_topk_blocks=3, **MINIMAX))
         agree(ours, theirs)
     for topk, rest in ((3, dict(attention_mask=padding, position_ids=positions)), (2, {})):
         with pytest.raises(ordo.Error, match="block_indices.*not chosen: expected all keys"):
-            minimax("ordo", topk)(TOKENS, **rest)
-
-
-# ---- models that compute with no mask ----
-
-
-def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
-    """Autoformer takes no mask of the usual shape; without padding eager attention has none."""
-    config = transformers.AutoformerConfig(
-        prediction_length=4, context_length=8, label_length=4, lags_sequence=[1, 2], d_model=12,
-        encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=2,
-        decoder_attention_heads=2, num_time_features=1, attn_implementation="ordo",
-    )  # fmt: skip
-    made = []
-    for implementation in ("ordo", "eager"):
-        config._attn_implementation = implementation
-        torch.manual_seed(0)
-        model = transformers.AutoformerForPrediction(config).eval()
-        past, future = torch.linspace(0, 3, 20).view(2, 10).sin(), torch.ones(2, 4)
-        made.append(model(
-            past_values=past, past_time_features=past[..., None], future_values=future,
-            past_observed_mask=torch.ones(2, 10), future_time_features=future[..., None],
-        ).loss)  # fmt: skip
-    assert same(*made)
+            pair(kind, "sdpa", index_topk_blocks=topk, **MINIMAX)[0](TOKENS, **rest)

@@ -131,10 +131,10 @@ def small(make, **extra):
     return make(**{k: SMALL[k] for k in asked} | extra)
 
 
-def pair(kind, **extra):
-    """The same model twice: ours and eager."""
+def pair(kind, other="eager", **extra):
+    """The same model twice: ours and theirs."""
     made = []
-    for implementation in ("ordo", "eager"):
+    for implementation in ("ordo", other):
         config = small(kind.config_class, **extra)
         config._attn_implementation = implementation
         torch.manual_seed(0)
@@ -209,6 +209,25 @@ def test_encoder(name):
             one, two = one[PADDING.bool()], two[PADDING.bool()]
         agree(one, two)
     agree(backward(ours, one), backward(theirs, two), "gradients")
+
+
+def test_a_decoder_that_denies_to_be_causal():
+    """Moonshine passes is_causal=False beside its causal mask."""
+    sound = torch.linspace(-1, 1, 3 * 3000).view(3, 3000).sin()
+    inputs = dict(input_values=sound, decoder_input_ids=TOKENS, decoder_attention_mask=PADDING)
+    agree(*(model(**inputs).logits[PADDING.bool()] for model in pair(transformers.MoonshineForConditionalGeneration)))
+
+
+def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
+    """Autoformer takes no mask of the usual shape; without padding eager attention has none."""
+    sizes = dict(prediction_length=4, context_length=8, label_length=4, lags_sequence=[1, 2], num_time_features=1)
+    past, future = torch.linspace(0, 3, 20).view(2, 10).sin(), torch.ones(2, 4)
+    inputs = dict(
+        past_values=past, past_time_features=past[..., None], future_values=future,
+        past_observed_mask=torch.ones(2, 10), future_time_features=future[..., None],
+    )  # fmt: skip
+    losses = [model(**inputs).loss for model in pair(transformers.AutoformerForPrediction, **sizes)]
+    assert torch.equal(*losses)
 
 
 # ---- dropout and repeats ----
