@@ -76,7 +76,14 @@ class Arguments(NamedTuple):
     kv_starts: Tensor | None = None
 
 
-_RULES = Arguments._fields.index("seed")
+
+def arguments(given: dict[str, Any], *without: str) -> Arguments:
+    """The keywords of a function that takes those of attention() but some."""
+    for name in without:
+        if name in given:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+    return Arguments(**given)
+
 
 Inputs = tuple[Tensor, Tensor, Tensor, Lists, Rules]  # what the operator gets
 

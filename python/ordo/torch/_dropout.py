@@ -7,16 +7,14 @@ import os
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._library import Error
-from .._problem import Shard
-from .._words import Keying
 from . import _front as f
-from ._call import Arguments, prepare
+from ._call import arguments, prepare
 from ._inputs import Lists, Rules, call_of, fill_width, sequences
 
 _SHARE = 1 / 8  # of the free memory, unless set_keep_bits_memory() says otherwise
@@ -148,18 +146,8 @@ def prepare_dropout(
     dropout_p: float,
     device: torch.device | str | int,
     dtype: torch.dtype | None = None,
-    causal: bool | Literal["bottom-right", "top-left"] = False,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    keying: Keying = "ordo",
-    cu_q: Tensor | None = None,
-    cu_kv: Tensor | None = None,
-    max_q: int | None = None,
-    max_kv: int | None = None,
-    sequence_ids: Tensor | None = None,
-    shard: Shard | None = None,
     stream: torch.cuda.Stream | None = None,
+    **keywords: Any,
 ) -> PreparedDropout:
     """Draw seed and offset now, and make the keep bits of a call while other work runs.
 
@@ -168,7 +156,7 @@ def prepare_dropout(
         o, lse = attention(q, k, v, causal=True, dropout_p=0.1, prepared=made)
 
     q_shape and k_shape (None: the same) are those of q and k in attention(), and so are the other
-    arguments. dtype is that of q, by default bfloat16 on CUDA and float32 on the CPU. The bits are
+    keywords: those of dropout, of packed sequences, causal, shard. dtype is that of q, by default bfloat16 on CUDA and float32 on the CPU. The bits are
     made on `stream`, by default one of ordo's own, and attention() waits for them there; on the CPU
     they are made at once. They are made only if the mode says so (ORDO_DROPOUT_MODE, or what the
     plan recommends) and set_keep_bits_memory() leaves room. Results are the same in any case.
@@ -183,12 +171,8 @@ def prepare_dropout(
         width = fill_width(q_shape[-1], q_shape[-1]) if one.is_cuda else 0
         shapes = q_shape, q_shape if k_shape is None else k_shape
         q, k = (one.expand(*x[:-1], width or x[-1]) for x in shapes)
-        a = Arguments(
-            causal=causal, dropout_p=dropout_p, keying=keying, shard=shard, seed=seed,
-            rng_state=rng_state, generator=generator, cu_q=cu_q, cu_kv=cu_kv, max_q=max_q,
-            max_kv=max_kv, sequence_ids=sequence_ids,
-        )  # fmt: skip
-        q, k, _, lists, rules = prepare(q, k, k, a, now=True)
+        a = arguments(keywords, "q_lens", "kv_lens", "slopes", "prepared", "sink", "block_mask")
+        q, k, _, lists, rules = prepare(q, k, k, a._replace(dropout_p=dropout_p), now=True)
     flags, *rest = call_of(lists, rules)
     call = flags | f.KEEP, *rest  # with the bits that the mask hides: the call may have another one
     assert lists.rng is not None

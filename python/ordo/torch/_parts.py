@@ -7,17 +7,15 @@ next rows goes on from there: ordo_call.carry in ordo/attention.h.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._attention import CARRIES, Carry, Gradient, wanted_gradients
 from .._library import Error
-from .._problem import Shard
-from .._words import Keying
 from . import _front as f
-from ._call import Arguments, prepare
+from ._call import arguments, prepare
 from ._inputs import Lists, Rules, call_of, empty, filled, width_of
 
 CARRY_IN, CARRY_OUT = 1, 2
@@ -102,28 +100,12 @@ def backward_part(
     carry: Carry = "",
     dk_sums: Tensor | None = None,
     dv_sums: Tensor | None = None,
-    causal: bool | Literal["bottom-right", "top-left"] = False,
-    window: tuple[int, int] = (-1, -1),
-    scale: float | None = None,
-    softcap: float = 0.0,
-    slopes: Tensor | None = None,
-    dropout_p: float = 0.0,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    keying: Keying = "ordo",
-    cu_q: Tensor | None = None,
-    cu_kv: Tensor | None = None,
-    max_q: int | None = None,
-    max_kv: int | None = None,
-    q_lens: Tensor | None = None,
-    kv_lens: Tensor | None = None,
-    sequence_ids: Tensor | None = None,
-    shard: Shard | None = None,
+    **keywords: Any,
 ) -> Some:
     """(dq, dk, dv) of one backward pass, for those who cut sequences. It records no gradients.
 
-    q, k, v, o, lse and the keywords are what attention() took and gave for these rows; `shard`
-    says which rows of the sequence they are. The gradients are contiguous, and None if not computed.
+    q, k, v, o, lse and the other keywords are what attention() took and gave for these rows (no sink, block
+    mask or generator); `shard` says which rows of the sequence they are. The gradients are contiguous, and None if not computed.
 
         dout, dlse       gradients of o and of lse
         gradients        those to compute: ("dq",), ("dk", "dv") or all
@@ -134,9 +116,10 @@ def backward_part(
         dk_sums, dv_sums float32, contiguous, of the shapes of k and v: read with "in", written with
                          "out"; with "out" dk and dv are None
     """
-    if cu_q is not None and (q_lens is not None or kv_lens is not None):
+    a = arguments(keywords, "generator", "prepared", "sink", "block_mask")
+    if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         raise Error("unsupported", "q_lens or kv_lens beside cu_q: expected one of the two layouts")
-    if dropout_p and seed is None and rng_state is None:
+    if a.dropout_p and a.seed is None and a.rng_state is None:
         raise Error("argument", "seed and rng_state None: expected those of the forward pass")
     wanted = wanted_gradients(gradients, carry)
     if ("dk" in wanted) != ("dv" in wanted):
@@ -145,11 +128,7 @@ def backward_part(
         if (x is not None) != bool(carry):
             given, expected = ("None", "a tensor") if x is None else ("given", "None")
             raise Error("argument", f"{name} {given}: expected {expected} with carry {carry!r}")
-    arguments = Arguments(
-        causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, None,
-        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
-    )  # fmt: skip
-    q, k, v, lists, rules = prepare(q, k, v, arguments)
+    q, k, v, lists, rules = prepare(q, k, v, a)
     sums = None
     if dk_sums is not None and dv_sums is not None:
         sums = Sums(dk_sums.detach(), dv_sums.detach(), CARRIES[carry])

@@ -46,42 +46,24 @@ def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
     if not tensors:
         raise Error("argument", "inputs []: expected at least one tensor")
     first = tensors[0]
-    for index, x in enumerate(tensors):
-        name = f"inputs[{index}]"
-        _check_kind(name, x)
-        if x.dtype not in _WORDS:
-            wanted = "float32, bfloat16 or float16"
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected {wanted}")
-        for what in ("shape", "dtype", "device"):
-            got, expected = getattr(x, what), getattr(first, what)
-            if got != expected:
-                status = "shape" if what == "shape" else "argument"
-                raise Error(status, f"{name}.{what} {got}: expected {expected}, as inputs[0]")
+    if first.dtype not in _WORDS:
+        wanted = "float32, bfloat16 or float16"
+        raise Error("argument", f"inputs[0].dtype {first.dtype}: expected {wanted}")
     if first.device.type not in ("cpu", "cuda"):
         raise Error("unsupported", f"inputs[0].device {first.device}: expected cpu or cuda")
-    if out is None:
-        return
-    _check_kind("out", out)
-    for what, got, expected in (
-        ("dtype", out.dtype, torch.float32),
-        ("shape", out.shape, first.shape),
-        ("device", out.device, first.device),
-    ):
-        if got != expected:
-            status = "shape" if what == "shape" else "argument"
-            raise Error(status, f"out.{what} {got}: expected {expected}")
-    if not out.is_contiguous():
+    named = [(f"inputs[{at}]", x, first.dtype) for at, x in enumerate(tensors)]
+    for name, x, dtype in named if out is None else [*named, ("out", out, torch.float32)]:
+        if x.is_nested or x.layout is not torch.strided:
+            kind = "nested" if x.is_nested else x.layout
+            raise Error("unsupported", f"{name}.layout {kind}: expected torch.strided")
+        for what, expected in (("shape", first.shape), ("dtype", dtype), ("device", first.device)):
+            if getattr(x, what) != expected:
+                status = "shape" if what == "shape" else "argument"
+                raise Error(status, f"{name}.{what} {getattr(x, what)}: expected {expected}")
+    if out is not None and not out.is_contiguous():
         raise Error("align", f"out.stride() {out.stride()}: expected a contiguous tensor")
-    if out.is_neg():  # its memory holds the other sign
+    if out is not None and out.is_neg():  # its memory holds the other sign
         raise Error("argument", "out.is_neg() True: expected False")
-
-
-def _check_kind(name: str, x: Tensor) -> None:
-    if not isinstance(x, Tensor):
-        raise Error("argument", f"{name} {x!r}: expected a tensor")
-    if x.is_nested or x.layout is not torch.strided:
-        kind = "nested" if x.is_nested else x.layout
-        raise Error("unsupported", f"{name}.layout {kind}: expected torch.strided")
 
 
 def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:

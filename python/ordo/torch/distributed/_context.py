@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from ..._problem import Shard
-from ..._words import Keying
-from .._call import Arguments, as_int32, check_packed, numbers, prepare, rng_of
+from .._call import Arguments, arguments, as_int32, check_packed, numbers, prepare, rng_of
 from .._inputs import Lists, Rules, call_of, check, check_each, check_ends, plan_line
 from . import _heads
 from ._agree import Facts, agree
@@ -34,24 +32,7 @@ def context_parallel_attention(
     group: Any = None,
     method: Method = "auto",
     layout: Layout = "contiguous",
-    causal: bool | Literal["bottom-right", "top-left"] = False,
-    window: tuple[int, int] = (-1, -1),
-    scale: float | None = None,
-    softcap: float = 0.0,
-    slopes: Tensor | None = None,
-    dropout_p: float = 0.0,
-    seed: int | Sequence[int] | None = None,
-    rng_state: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    keying: Keying = "ordo",
-    cu_q: Tensor | None = None,
-    cu_kv: Tensor | None = None,
-    max_q: int | None = None,
-    max_kv: int | None = None,
-    q_lens: Tensor | None = None,
-    kv_lens: Tensor | None = None,
-    sequence_ids: Tensor | None = None,
-    shard: Shard | None = None,
+    **keywords: Any,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse) of this rank's rows: attention over sequences that are divided among ranks.
 
@@ -77,10 +58,7 @@ def context_parallel_attention(
     call, which waits for the device.
     """
     ranks = Ranks.of(group)
-    a = Arguments(
-        causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
-        slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids,
-    )  # fmt: skip
+    a = arguments(keywords, "prepared", "sink", "block_mask")
     given, failure = None, None
     try:
         given = _given(q, k, v, a, method, layout)
