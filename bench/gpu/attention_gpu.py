@@ -29,6 +29,7 @@ from shapes import Shape
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GRADIENTS = ("dq", "dk", "dv")
+DEVICE = "cuda"
 torch.utils.deterministic.fill_uninitialized_memory = False  # not what the peers' kernels do
 warnings.filterwarnings("ignore", category=UserWarning)  # why PyTorch takes no other backend
 
@@ -70,14 +71,14 @@ def block_masks(seq: int) -> dict[str, ordo.BlockMask]:
 
 def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
     """q, k, v and dout, random normal, on the GPU."""
-    source = torch.Generator("cuda").manual_seed(seed)
+    source = torch.Generator(DEVICE).manual_seed(seed)
     dtype = torch.bfloat16 if shape.dtype == "bf16" else torch.float16
 
     def normal(rows: int, heads: int, dim: int) -> torch.Tensor:
         size = (shape.batch, rows, heads, dim)
         if shape.lengths:
             size = (sum(shape.lengths), heads, dim)
-        return torch.randn(size, generator=source, device="cuda", dtype=dtype)
+        return torch.randn(size, generator=source, device=DEVICE, dtype=dtype)
 
     q, dout = (normal(shape.q_len, shape.heads, dim) for dim in (shape.dim, shape.values))
     k, v = (normal(shape.kv_len, shape.kv_heads, dim) for dim in (shape.dim, shape.values))
@@ -96,7 +97,7 @@ class Bits:
         cu = ends(shape) if shape.lengths else None
         self.problem, self.call = to_c(problem), sized(ordo_dropout_call)
         self.bytes = ordo.dropout.query(problem, cu_q=cu, cu_kv=cu).bytes
-        self.words = torch.empty(self.bytes, dtype=torch.uint8, device="cuda")
+        self.words = torch.empty(self.bytes, dtype=torch.uint8, device=DEVICE)
         if shape.lengths:  # on the host
             self.ends = (ctypes.c_int32 * len(cu))(*cu)
             self.call.cu_q = self.call.cu_kv = ctypes.addressof(self.ends)
@@ -134,15 +135,15 @@ class Ours:
         rows = (shape.batch, shape.heads, shape.q_len)
         if shape.lengths:
             rows = (shape.heads, sum(shape.lengths))
-        self.lse = torch.full(rows, nan, device="cuda")
-        self.workspace = torch.empty(self.plan.workspace_bytes, dtype=torch.uint8, device="cuda")
+        self.lse = torch.full(rows, nan, device=DEVICE)
+        self.workspace = torch.empty(self.plan.workspace_bytes, dtype=torch.uint8, device=DEVICE)
         self.call = sized(ordo_call)
         for name, tensor in self.tensors.items():
             field = getattr(self.call, name)
             field.data = tensor.data_ptr()
             field.stride[:] = ((0,) if shape.lengths else ()) + tensor.stride()
         if shape.lengths:
-            self.ends = torch.tensor(ends(shape), dtype=torch.int32, device="cuda")
+            self.ends = torch.tensor(ends(shape), dtype=torch.int32, device=DEVICE)
             self.call.cu_q = self.call.cu_kv = self.ends.data_ptr()
         self.bits = bits
         if bits is not None:
@@ -355,10 +356,10 @@ def bf16_inside(on: bool):
 
 def visible(shape: Shape) -> torch.Tensor:
     """(row, column): whether the mask lets the row see the column."""
-    rows = torch.arange(shape.q_len, device="cuda")[:, None]
-    columns = torch.arange(shape.kv_len, device="cuda")[None, :]
+    rows = torch.arange(shape.q_len, device=DEVICE)[:, None]
+    columns = torch.arange(shape.kv_len, device=DEVICE)[None, :]
     if shape.high is None:
-        return torch.ones(shape.q_len, shape.kv_len, dtype=torch.bool, device="cuda")
+        return torch.ones(shape.q_len, shape.kv_len, dtype=torch.bool, device=DEVICE)
     return columns <= rows + shape.high
 
 
@@ -394,10 +395,10 @@ def oracle(shape: Shape, given: dict[str, torch.Tensor]) -> dict[str, torch.Tens
     )
     o, lse = ordo.forward(plan, q, k, v)
     gradients = ordo.backward(plan, q, k, v, o, lse, dout)
-    found = {"lse": torch.from_numpy(lse).cuda()}
+    found = {"lse": torch.from_numpy(lse).to(DEVICE)}
     for name, array in zip(("o", *GRADIENTS), (o, *gradients)):
         bits = torch.from_numpy(array.view(numpy.int16))
-        found[name] = bits.view(torch.bfloat16).cuda()
+        found[name] = bits.view(torch.bfloat16).to(DEVICE)
     return found
 
 

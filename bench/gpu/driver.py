@@ -3,7 +3,8 @@
 The contestants of a row share one process and its tensors, and take turns in rounds; who begins a
 round changes from one to the next. A figure is the median over the rounds, each the median of
 CUDA-event times of --rep milliseconds of runs, L2 flushed before each, after --warmup milliseconds of
-the same. Those that clock themselves say how in their table. A contestant that refuses a row, or
+the same: the clock follows the power of the last tenths of a second, so that a figure with a short
+warm-up is up to a tenth off, by who ran before. Those that clock themselves say how in their table. A contestant that refuses a row, or
 whose results are not ours, is named and not timed. A figure with * is bound by the host, and not
 divided. Peers that are installed join by name.
 
@@ -38,7 +39,7 @@ from contest import Contest, Peers, first_line
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = Path(__file__).parent / "tables"
 MARGIN = 30  # seconds after the budget when the program ends itself
-DEFAULTS = {"rounds": 3, "warmup": 25, "rep": 100}
+DEFAULTS = {"rounds": 3, "warmup": 200, "rep": 100}
 
 
 class Skip(Exception):

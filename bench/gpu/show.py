@@ -44,7 +44,7 @@ class Column:
 
     def cell(self, row: Row, suffix: str) -> str:
         value = self.of(row, suffix)
-        text = value if isinstance(value, str) else number(value, 3)
+        text = value if isinstance(value, str) else number(value, 3 if value is None or value < 10 else 0)
         return f"{text} {self.verdict(row, suffix)}".strip()
 
 
@@ -121,6 +121,7 @@ def section(rows: list[Row], columns: list[Column], suffix: str) -> list[list[st
     """The lines of one table; columns that no row has are left out."""
     names = [x for row in rows for x in row["figures"]]
     names = [x for x in dict.fromkeys(names) if suffix_of(x) == suffix]
+    rows = [row for row in rows if not names or any(x in row["figures"] for x in names)]
     columns = [x for x in columns if any(x.of(row, suffix) not in (None, "") for row in rows)]
     if not names and not columns:
         return []

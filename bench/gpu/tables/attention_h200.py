@@ -22,7 +22,6 @@ from show import speed
 
 PEERS = {"fa3": "flash_attn_interface", "fa2": "flash_attn"}
 UNORDERED = driver.ROOT / "build" / "bench" / "unordered" / "libordo.so"
-DEFAULTS = {"warmup": 200}
 COLUMNS = [
     speed("÷ FA3 det", "ours", "fa3_det"),
     speed("÷ FA3", "ours", "fa3"),

@@ -73,7 +73,7 @@ class Parts:
             row_bytes = words.shape[1] // ROWS
             kept.append(words[:, first * row_bytes : end * row_bytes].contiguous())
             call.keep_bits = kept[1].data_ptr()
-        kept.append(gpu.torch.empty(plan.workspace_bytes, dtype=gpu.torch.uint8, device="cuda"))
+        kept.append(gpu.torch.empty(plan.workspace_bytes, dtype=gpu.torch.uint8, device=gpu.DEVICE))
         call.workspace, call.workspace_bytes = kept[-1].data_ptr(), kept[-1].numel()
         return plan, call, kept
 
@@ -96,7 +96,7 @@ def enter(contest, row: dict) -> None:
     bits = None
     if row["keep"] == "given":  # real ones would say no more of the time
         bits = gpu.Bits(gpu.problem_of(shape), shape)
-        bits.words.random_(generator=gpu.torch.Generator("cuda").manual_seed(5))
+        bits.words.random_(generator=gpu.torch.Generator(gpu.DEVICE).manual_seed(5))
     whole = contest.attempt("call", lambda: gpu.Ours(shape, gpu.inputs(shape), bits))
     if whole is None:
         return

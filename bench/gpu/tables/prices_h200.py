@@ -8,7 +8,7 @@ Rows of the fewest rows of a sequence come first, so that a run that ends early 
     build/bin/ordo model validate build/h200-prices.json --kinds --most 5
     lab/bench/fit_prices build/h200-prices.json --most 5
 
-Half a minute for each of --rounds. The second command prints the errors of each kind with the
+Two minutes for each of --rounds. The second command prints the errors of each kind with the
 constants as they are. The third fits the constants of each kind to half of its rows, writes them into
 lab/src/price/price_constants.c, and prints the errors of the other half.
 """
@@ -23,7 +23,7 @@ from show import time_over
 DIMS = (64, 96, 128, 192, 256, 512)  # backward passes above 128 run in chains, with dropout too
 SEQS = (1024, 2048, 4096, 8192, 16384)
 GENERATOR = {"rounds": 7, "bits": 8, "generator": "sliced"}  # the default one
-DEFAULTS = {"rounds": 1, "warmup": 5, "rep": 40}
+DEFAULTS = {"rounds": 1, "rep": 40}
 P = 0.1
 KERNELS = {"fwd": "attention", "bwd": "attention-backward"}
 COLUMNS = [time_over("given / none", "given", "none"), time_over("made / none", "made", "none")]

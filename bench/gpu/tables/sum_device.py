@@ -27,8 +27,8 @@ def enter(contest, row: dict) -> None:
 
     torch = gpu.torch
     kind = {"f32": torch.float32, "bf16": torch.bfloat16}[row["dtype"]]
-    arrays = [torch.zeros(ELEMENTS, dtype=kind, device="cuda") for _ in range(row["count"])]
-    source, out = (torch.zeros(ELEMENTS, device="cuda") for _ in range(2))
+    arrays = [torch.zeros(ELEMENTS, dtype=kind, device=gpu.DEVICE) for _ in range(row["count"])]
+    source, out = (torch.zeros(ELEMENTS, device=gpu.DEVICE) for _ in range(2))
     to = arrays[0] if row["in_place"] else out
     call = sum_call(row["dtype"], ELEMENTS, [x.data_ptr() for x in arrays], to.data_ptr(), 0)
     moved = ELEMENTS * (row["count"] * BYTES[row["dtype"]] + 4)
