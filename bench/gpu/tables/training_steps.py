@@ -16,6 +16,9 @@ Rows of the group recorder are steps of GPT-2 with ordo's attention, bare and re
 blocks of 20 steps (weights, gradients, loss, batch, seeds, plans), and calls saved for an audit,
 without digests, in blocks of 100. The bars are 2 % and 0.5 %.
 
+Rows of the group invariant are steps with ordo's attention, inside ordo.torch.invariant() and plain,
+neither under strict determinism. The bar is 1.10.
+
 --device cpu is a trial on small models.
 """
 
@@ -26,6 +29,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import driver
 import pytorch
@@ -37,7 +41,7 @@ STEPS = 5  # of a way in a turn
 BACKENDS = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION",
             "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}  # fmt: skip
 BLOCKS = {"every 10": (20, 1.02), "calls": (100, 1.005)}  # steps of a turn, bar
-TITLES = {"recorder": "ms per step of GPT-2 124M"}
+TITLES = {"recorder": "ms per step of GPT-2 124M", "invariant": "ms per step, rows alone or in a batch alike"}
 trainers: dict = {}  # by name of the model
 
 
@@ -55,6 +59,7 @@ COLUMNS = {
     "recorder": [
         time_over("recorded / bare", "recorded", "bare", must=lambda row, x: BLOCKS[row["name"]][1])
     ],
+    "invariant": [time_over("invariant / plain", "invariant", "plain", must=lambda row, x: 1.10)],
 }
 
 
@@ -78,6 +83,7 @@ def rows() -> list[dict]:
         {"group": "", "name": f"{model} {kind} p {p}", "model": model, "batch": kind, "dropout": p}
         for model in ("gpt2", "llama") for kind in ("dense", "padded", "packed") for p in (0.1, 0.0)
     ]  # fmt: skip
+    made += [{"group": "invariant", "name": f"{model} alike", "model": model} for model in ("gpt2", "llama")]
     return made + [{"group": "recorder", "name": name, "model": "gpt2"} for name in BLOCKS]
 
 
@@ -110,11 +116,13 @@ class Trainer:
         with self.torch.autocast(self.board.name, self.torch.bfloat16):
             return self.model(**self.inputs, use_cache=False).loss
 
-    def step(self, implementation: str = "ordo", strict: bool = True, backend: str = "") -> float:
-        """Milliseconds of one step."""
+    def step(
+        self, implementation: str = "ordo", strict: bool = True, backend: str = "", context: Any = None
+    ) -> float:
+        """Milliseconds of one step, its forward pass in a context."""
         torch = self.torch
         self.model.config._attn_implementation = implementation
-        limit = contextlib.nullcontext()
+        limit = context or contextlib.nullcontext()
         if backend:
             chosen = getattr(torch.nn.attention.SDPBackend, backend)
             limit = torch.nn.attention.sdpa_kernel(chosen)
@@ -150,6 +158,9 @@ class Trainer:
 def enter(contest, row: dict) -> None:
     trainer = trainers.get(row["model"]) or Trainer(row["model"], contest.board)
     trainers[row["model"]] = trainer
+    if row["group"] == "invariant":
+        enter_invariant(contest, trainer)
+        return
     if row["group"]:
         enter_recorder(contest, row, trainer)
         return
@@ -166,6 +177,18 @@ def enter(contest, row: dict) -> None:
         contest.notes["launches"] = {
             name: pytorch.launches(lambda way=ways[name]: trainer.step(*way)) for name in contest.timed
         }
+
+
+def enter_invariant(contest, trainer: Trainer) -> None:
+    import ordo.torch
+
+    trainer.take("dense", 0.1)
+    for name, make in (("plain", contextlib.nullcontext), ("invariant", ordo.torch.invariant)):
+        def steps(count: int, make=make) -> list[float]:
+            return [trainer.step("ordo", False, context=make()) for _ in range(count)]
+
+        if contest.attempt(name, lambda steps=steps: steps(2)):
+            contest.clock(name, lambda steps=steps: steps(STEPS + 1)[1:])
 
 
 def enter_recorder(contest, row: dict, trainer: Trainer) -> None:

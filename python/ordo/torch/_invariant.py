@@ -122,18 +122,19 @@ def _layer_norm(
     return F.layer_norm(x.contiguous(), normalized_shape, weight, bias, eps)
 
 
+def _filled(x: Tensor) -> Tensor:
+    """Rows that begin alike; exp() of what fills them is 0."""
+    more = -x.shape[-1] % _UNIT
+    return F.pad(x, (0, more), value=float("-inf")) if more else x.contiguous()
+
+
 def _softmax(of: Callable[..., Tensor]) -> Callable[..., Any]:
     def ours(x: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
         if not isinstance(x, Tensor) or not _last(x, dim):
             return NotImplemented
-        more = -x.shape[-1] % _UNIT  # exp() of them is 0
-        padded = F.pad(x, (0, more), value=float("-inf")) if more else x.contiguous()
-        return of(padded, -1, dtype=dtype)[..., : x.shape[-1]]
+        return of(_filled(x), -1, dtype=dtype)[..., : x.shape[-1]]
 
     return ours
-
-
-_log_softmax = _softmax(torch.log_softmax)
 
 
 def _cross_entropy(
@@ -146,7 +147,10 @@ def _cross_entropy(
             f"cross_entropy under invariant(): x.shape {tuple(x.shape)}, label_smoothing "
             f"{label_smoothing:g}: expected (rows, classes), classes as targets, and 0",
         )
-    return F.nll_loss(_log_softmax(x, -1), target, weight, size_average, ignore_index, reduce, reduction)
+    scores = torch.log_softmax(_filled(x), -1)
+    if weight is not None:
+        scores = scores[..., : x.shape[-1]]
+    return F.nll_loss(scores, target, weight, size_average, ignore_index, reduce, reduction)
 
 
 def _in_vectors(of: Callable[..., Tensor]) -> Callable[..., Any]:
@@ -189,8 +193,8 @@ _OURS: dict[Any, Callable[..., Any]] = {
     F.softmax: _softmax(torch.softmax),
     torch.softmax: _softmax(torch.softmax),
     Tensor.softmax: _softmax(torch.softmax),
-    F.log_softmax: _log_softmax,
-    torch.log_softmax: _log_softmax,
-    Tensor.log_softmax: _log_softmax,
+    F.log_softmax: _softmax(torch.log_softmax),
+    torch.log_softmax: _softmax(torch.log_softmax),
+    Tensor.log_softmax: _softmax(torch.log_softmax),
     F.cross_entropy: _cross_entropy,
 }
