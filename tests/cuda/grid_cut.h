@@ -85,6 +85,51 @@ static inline bool grid_piece_differs(const grid_case *whole, const grid_case *p
     return false;
 }
 
+/* ---- some rows of every sequence of a ragged batch ---- */
+
+/* Row `first[b]` and `rows[b]` of them, with all keys, and the whole's o and lse; false if there
+ * are none. */
+static inline bool grid_rows_of(grid_case *to, const grid_case *from, const int32_t *first,
+                                const int32_t *rows)
+{
+    *to = *from;
+    memcpy(to->q_lens, rows, (size_t)to->problem.batch * sizeof *rows);
+    to->head_gap = to->row_gap = 0;
+    grid_settle(to, 0);
+    if (to->problem.layout != from->problem.layout)
+        return false;
+    to->problem.q_len = from->problem.q_len;
+    to->problem.kv_len = from->problem.kv_len;
+    grid_open(to);
+    for (int t = 0; t <= GRID_LSE; t++) {
+        const bool keys = grid_tensors[t].keys;
+        for (int64_t b = 0; b < to->problem.batch; b++)
+            for (int64_t r = 0; r < grid_length(to, keys, b); r++)
+                for (int64_t h = 0; h < grid_heads(to, t); h++)
+                    memcpy(to->data[t] + grid_at(to, t, b, r, h),
+                           from->data[t] + grid_at(from, t, b, keys ? r : first[b] + r, h),
+                           grid_slice(to, t));
+    }
+    return true;
+}
+
+/* Whether dq, and with `keys` dk and dv, have other bits than the whole. */
+static inline bool grid_rows_differ(const grid_case *whole, const grid_case *part,
+                                    const int32_t *first, bool keys, grid_place *at)
+{
+    for (int t = GRID_DQ; t <= (keys ? GRID_DV : GRID_DQ); t++)
+        for (int64_t b = 0; b < part->problem.batch; b++)
+            for (int64_t r = 0; r < grid_length(part, t != GRID_DQ, b); r++)
+                for (int64_t h = 0; h < grid_heads(part, t); h++) {
+                    const int64_t was = t == GRID_DQ ? first[b] + r : r;
+                    *at = (grid_place) { .tensor = t, .sequence = b, .head = h, .row = was };
+                    if (grid_slice_differs(whole, grid_at(whole, t, b, was, h), part,
+                                           grid_at(part, t, b, r, h), at))
+                        return true;
+                }
+    return false;
+}
+
 /* ---- backward passes of their own ---- */
 
 /* The backward pass, from the o and lse that the case has. With `carry`, its sums are in
@@ -94,7 +139,8 @@ static inline ordo_status grid_run_backward(grid_lab *lab, grid_image *image, co
 {
     const size_t bytes = ordo_plan_workspace(plan);
     const ordo_problem *p = &c->problem;
-    const size_t sums = (size_t)(p->kv_len * p->kv_heads * p->head_dim) * sizeof(float);
+    const int64_t keys = grid_rows(c, true) * p->kv_heads;
+    const size_t sums = (size_t)(keys * p->head_dim) * sizeof(float);
     const size_t room = (sums + GRID_ALIGN - 1) / GRID_ALIGN * GRID_ALIGN;
     grid_reserve(lab, &lab->workspace, bytes + GRID_ALIGN);
     grid_set(lab, lab->workspace.at, 0xa5, bytes);
@@ -107,7 +153,7 @@ static inline ordo_status grid_run_backward(grid_lab *lab, grid_image *image, co
     image->call.threads = threads;
     image->call.carry = carry;
     if (carry) {
-        const size_t values = (size_t)(p->kv_len * p->kv_heads * p->v_head_dim) * sizeof(float);
+        const size_t values = (size_t)(keys * p->v_head_dim) * sizeof(float);
         grid_reserve(lab, &lab->sums, room + values + GRID_ALIGN);
         if (!(carry & ORDO_CARRY_IN))
             grid_set(lab, lab->sums.at, GRID_NOT_WRITTEN, room + values);

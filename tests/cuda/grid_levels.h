@@ -183,6 +183,67 @@ static inline void check_carried(trial *t, grid_piece_place all, uint64_t *state
     }
 }
 
+/* Sums of keys past the end of a padded sequence: how many are not `value`. They become `next`. */
+static inline int64_t mark_padding(trial *t, float value, float next)
+{
+    const ordo_problem *p = &t->c.problem;
+    const int64_t width = p->kv_heads * p->head_dim;
+    const size_t bytes = (size_t)(p->batch * p->kv_len * width) * sizeof(float);
+    float *sums = malloc(bytes + 1);
+    int64_t wrong = 0;
+    if (!sums)
+        abort();
+    grid_move(&t->lab, sums, t->lab.sums.at, bytes);
+    for (int64_t row = 0; row < p->batch * p->kv_len; row++)
+        for (int64_t x = 0; row % p->kv_len >= t->c.kv_lens[row / p->kv_len] && x < width; x++) {
+            wrong += sums[row * width + x] != value;
+            sums[row * width + x] = next;
+        }
+    grid_move(&t->lab, t->lab.sums.at, sums, bytes);
+    free(sums);
+    return wrong;
+}
+
+/* A packed or padded batch in two or three calls: some tiles of every sequence where rows know no
+ * place, else some sequences. The first call makes the sums of padding 0, later ones leave them. */
+static inline void check_carried_batch(trial *t, uint64_t *state)
+{
+    const ordo_problem *p = &t->c.problem;
+    const bool tiles =
+        p->mask == ORDO_MASK_FULL && !p->window.on && !p->alibi && p->dropout.p == 0 && !t->c.mask;
+    const bool down = t->info.order == ORDO_ORDER_DESCENDING;
+    const int32_t tile = (int32_t)t->info.backward_tile.q;
+    const int parts = (int)check_between(state, 2, 3);
+    if (!grid_ragged(&t->c) || t->c.mask)
+        return;
+    for (int n = 0; n < parts; n++) {
+        const int part = down ? parts - 1 - n : n;
+        int32_t first[GRID_BATCH_MAX], rows[GRID_BATCH_MAX];
+        grid_case c;
+        grid_place at;
+        for (int64_t b = 0; b < p->batch; b++) {
+            const int32_t all = t->c.q_lens[b], each = (all / tile / parts + 1) * tile;
+            const int32_t from = part * each < all ? part * each : all;
+            first[b] = tiles ? from : 0;
+            rows[b] = b % parts == part ? all : 0;
+            if (tiles)
+                rows[b] = each < all - from ? each : all - from;
+        }
+        if (!grid_rows_of(&c, &t->c, first, rows))
+            return;
+        const bool last = n + 1 == parts;
+        const bool ran = run_backward(t, "carried batch", &c,
+                                      (n > 0 ? ORDO_CARRY_IN : 0u) | (last ? 0u : ORDO_CARRY_OUT));
+        if (ran && grid_rows_differ(&t->c, &c, first, last, &at))
+            fail_at(t, "cut", "carried batch", &at);
+        if (ran && p->layout == ORDO_PADDED && !last && mark_padding(t, n > 0 ? 7.5f : 0, 7.5f) > 0)
+            fail(t, "cut", "carried batch: sums of padding");
+        grid_close(&c);
+        if (!ran)
+            return;
+    }
+}
+
 /* Row i of a causal sequence with the keys that it sees, as decoding computes it. */
 static inline void check_decode(trial *t, grid_piece_place all, uint64_t *state)
 {
@@ -222,6 +283,8 @@ static inline void check_cut(trial *t, uint64_t *state)
         return;
     if (t->info.kept & ORDO_PROMISE_CUT && !grid_cut(&t->c))
         check_carried(t, all, state);
+    if (t->info.kept & ORDO_PROMISE_CUT)
+        check_carried_batch(t, state);
     check_decode(t, all, state);
 }
 
