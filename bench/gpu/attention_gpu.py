@@ -35,10 +35,10 @@ warnings.filterwarnings("ignore", category=UserWarning)  # why PyTorch takes no 
 
 
 def problem_of(shape: Shape) -> ordo.Problem:
-    total = sum(shape.lengths)
+    total = sum(shape.lengths) if shape.packed else 0
     return ordo.Problem(
         dtype=shape.dtype,
-        layout="packed" if shape.lengths else "dense",
+        layout="packed" if shape.packed else "padded" if shape.padded else "dense",
         batch=shape.batch,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
@@ -51,6 +51,8 @@ def problem_of(shape: Shape) -> ordo.Problem:
         mask=shape.mask,
         window=shape.window,
         dropout=shape.p,
+        softcap=shape.softcap,
+        alibi=shape.alibi,
     )
 
 
@@ -76,7 +78,7 @@ def inputs(shape: Shape, seed: int = 1) -> dict[str, torch.Tensor]:
 
     def normal(rows: int, heads: int, dim: int) -> torch.Tensor:
         size = (shape.batch, rows, heads, dim)
-        if shape.lengths:
+        if shape.packed:
             size = (sum(shape.lengths), heads, dim)
         return torch.randn(size, generator=source, device=DEVICE, dtype=dtype)
 
@@ -94,11 +96,11 @@ class Bits:
     """Keep bits of a problem on the GPU; make() only launches."""
 
     def __init__(self, problem: ordo.Problem, shape: Shape) -> None:
-        cu = ends(shape) if shape.lengths else None
+        cu = ends(shape) if shape.packed else None
         self.problem, self.call = to_c(problem), sized(ordo_dropout_call)
         self.bytes = ordo.dropout.query(problem, cu_q=cu, cu_kv=cu).bytes
         self.words = torch.empty(self.bytes, dtype=torch.uint8, device=DEVICE)
-        if shape.lengths:  # on the host
+        if cu:  # on the host
             self.ends = (ctypes.c_int32 * len(cu))(*cu)
             self.call.cu_q = self.call.cu_kv = ctypes.addressof(self.ends)
 
@@ -133,7 +135,7 @@ class Ours:
         for name, like in (("o", "dout"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
             self.tensors[name] = torch.full_like(given[like], nan)
         rows = (shape.batch, shape.heads, shape.q_len)
-        if shape.lengths:
+        if shape.packed:
             rows = (shape.heads, sum(shape.lengths))
         self.lse = torch.full(rows, nan, device=DEVICE)
         self.workspace = torch.empty(self.plan.workspace_bytes, dtype=torch.uint8, device=DEVICE)
@@ -141,10 +143,18 @@ class Ours:
         for name, tensor in self.tensors.items():
             field = getattr(self.call, name)
             field.data = tensor.data_ptr()
-            field.stride[:] = ((0,) if shape.lengths else ()) + tensor.stride()
-        if shape.lengths:
+            field.stride[:] = ((0,) if shape.packed else ()) + tensor.stride()
+        if shape.packed:
             self.ends = torch.tensor(ends(shape), dtype=torch.int32, device=DEVICE)
             self.call.cu_q = self.call.cu_kv = self.ends.data_ptr()
+        elif shape.padded:
+            self.ends = torch.tensor(shape.lengths, dtype=torch.int32, device=DEVICE)
+            self.call.q_lens = self.call.kv_lens = self.ends.data_ptr()
+        if shape.alibi:
+            self.slopes = 2.0 ** -torch.arange(1.0, 1 + shape.heads, device=DEVICE).div(
+                shape.heads / 8
+            )
+            self.call.slopes = self.slopes.data_ptr()
         self.bits = bits
         if bits is not None:
             self.call.keep_bits = bits.words.data_ptr()
@@ -198,7 +208,9 @@ class Peer:
 
     def __init__(self, shape: Shape, given: dict[str, torch.Tensor]) -> None:
         self.shape = shape
-        self.q, self.k, self.v = (self.transposed(given[x]).detach().requires_grad_() for x in "qkv")
+        self.q, self.k, self.v = (
+            self.transposed(given[x]).detach().requires_grad_() for x in "qkv"
+        )
         self.dout = self.transposed(given["dout"])
         self.o: torch.Tensor | None = None
 

@@ -87,7 +87,10 @@ class Device(Cpu):
     name = "cuda"
 
     def state(self) -> dict[str, Any]:
-        return {"gpu": smi("name"), "smi": smi("driver_version,power.limit,clocks.max.sm,temperature.gpu")}
+        return {
+            "gpu": smi("name"),
+            "smi": smi("driver_version,power.limit,clocks.max.sm,temperature.gpu"),
+        }
 
     def after(self) -> dict[str, Any]:
         return {"smi_after": smi("power.draw,clocks.sm,clocks.mem,temperature.gpu")}

@@ -133,7 +133,9 @@ class Contest:
         subject.backward()
         got = subject.results()
         errors = {name: error(got[name], x) for name, x in self.expected.items()}
-        return [f"{x} differs by {e:.2g} of its norm" for x, e in errors.items() if not e <= self.close]
+        return [
+            f"{x} differs by {e:.2g} of its norm" for x, e in errors.items() if not e <= self.close
+        ]
 
     # ---- turns ----
 

@@ -2,11 +2,11 @@
 
 The contestants of a row share one process and its tensors, and take turns in rounds; who begins a
 round changes from one to the next. A figure is the median over the rounds, each the median of
-CUDA-event times of --rep milliseconds of runs, L2 flushed before each, after --warmup milliseconds of
-the same: the clock follows the power of the last tenths of a second, so that a figure with a short
-warm-up is up to a tenth off, by who ran before. Those that clock themselves say how in their table. A contestant that refuses a row, or
-whose results are not ours, is named and not timed. A figure with * is bound by the host, and not
-divided. Peers that are installed join by name.
+CUDA-event times of --rep milliseconds of runs, L2 flushed before each, after --warmup milliseconds
+of the same: the clock follows the power of the last tenths of a second, so that a figure with a
+short warm-up is up to a tenth off, by who ran before. Those that clock themselves say how in their
+table. A contestant that refuses a row, or whose results are not ours, is named and not timed. A
+figure with * is bound by the host, and not divided. Peers that are installed join by name.
 
 With --budget SECONDS each row gets its share of the time that is left: at least one round, at most
 --rounds; rows that do not fit are named. --json FILE is written after each row, and with --resume
@@ -173,7 +173,9 @@ class Run:
             "absent": self.peers.absent, "product": self.board.product(), "seconds": 0.0,
         }  # fmt: skip
         if others := {x["gpu"] for x in self.made["states"]} - {self.state["gpu"]}:
-            say(f"bench/gpu/run: --resume {args.json}: rows of {', '.join(others)}, this is {self.state['gpu']}")
+            say(
+                f"bench/gpu/run: --resume {args.json}: rows of {', '.join(others)}, this is {self.state['gpu']}"
+            )
             return 2
         self.made["states"].append(self.state)
         interrupted = False
@@ -237,7 +239,9 @@ def pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text}: expected a regular expression: {error}") from error
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected a regular expression: {error}"
+        ) from error
     return text
 
 
@@ -258,7 +262,9 @@ def count(text: str) -> int:
 def peer(text: str) -> tuple[str, str]:
     name, _, module = text.partition("=")
     if not name.isidentifier() or not module:
-        raise argparse.ArgumentTypeError(f"{text}: expected NAME=MODULE, as fa3=flash_attn_interface")
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected NAME=MODULE, as fa3=flash_attn_interface"
+        )
     return name, module
 
 
@@ -274,17 +280,36 @@ def parse(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     defaults = {**DEFAULTS, **getattr(table, "DEFAULTS", {})}
     add = parser.add_argument
     add("table", choices=names, metavar="TABLE", help="with --help: what it measures")
-    add("--rows", type=pattern, default="", metavar="REGEX", help="rows whose name matches, as --list prints it")
+    add(
+        "--rows",
+        type=pattern,
+        default="",
+        metavar="REGEX",
+        help="rows whose name matches, as --list prints it",
+    )
     add("--list", action="store_true", help="only say which rows there are")
     add("--rounds", type=count, default=defaults["rounds"], metavar="N", help="(%(default)s)")
     add("--warmup", type=float, default=defaults["warmup"], metavar="MS", help="(%(default)s)")
     add("--rep", type=float, default=defaults["rep"], metavar="MS", help="(%(default)s)")
     add("--budget", type=seconds, metavar="SECONDS", help="of the whole run")
     add("--energy", type=pattern, metavar="REGEX", help="joules, too, in rows whose name matches")
-    add("--peer", type=peer, action="append", default=[], metavar="NAME=MODULE", help="may be repeated")
+    add(
+        "--peer",
+        type=peer,
+        action="append",
+        default=[],
+        metavar="NAME=MODULE",
+        help="may be repeated",
+    )
     add("--json", type=Path, metavar="FILE", help="write everything there")
     add("--resume", action="store_true", help="measure what --json FILE lacks")
-    add("--replay", type=Path, nargs="+", metavar="FILE", help="print what --json wrote, measure nothing")
+    add(
+        "--replay",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="print what --json wrote, measure nothing",
+    )
     add("--model", type=Path, metavar="FILE", help="write rows for `ordo model validate` there")
     add("--plot", type=Path, metavar="FILE", help="write a picture of the rows there, as SVG")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial of the table")
@@ -306,14 +331,22 @@ def refuse(parser: argparse.ArgumentParser, table: ModuleType, args: argparse.Na
         parser.error(f"--device cpu: {args.table} runs on a GPU only")
     if args.model and args.device == "cpu":
         parser.error(f"--model {args.model}: times of a CPU are none of a GPU")
-    for option, file, name in (("--model", args.model, "model_rows"), ("--plot", args.plot, "plot")):
+    for option, file, name in (
+        ("--model", args.model, "model_rows"),
+        ("--plot", args.plot, "plot"),
+    ):
         if file and not hasattr(table, name):
             parser.error(f"{option} {file}: {args.table} makes none")
-    for file in [*(args.replay or []), *([args.json] if args.resume and args.json.exists() else [])]:
+    for file in [
+        *(args.replay or []),
+        *([args.json] if args.resume and args.json.exists() else []),
+    ]:
         try:
             said = json.loads(file.read_text())["table"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            parser.error(f"{file}: expected a file that --json wrote: {type(error).__name__}: {error}")
+            parser.error(
+                f"{file}: expected a file that --json wrote: {type(error).__name__}: {error}"
+            )
         if said != args.table:
             parser.error(f"{file}: rows of {said}: expected those of {args.table}")
 

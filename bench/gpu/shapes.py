@@ -20,7 +20,8 @@ class Shape:
     dtype: str = "bf16"
     p: float = 0.0  # of dropout
     window: tuple[int, int] | None = None  # left, right
-    lengths: tuple[int, ...] = ()  # packed: rows and columns of each sequence
+    lengths: tuple[int, ...] = ()  # rows and columns of each sequence
+    padded: bool = False  # to q_len; else sequences with lengths are packed
     v_dim: int = 0  # 0: as dim
     softcap: float = 0.0
     alibi: bool = False
@@ -28,6 +29,10 @@ class Shape:
     def __str__(self) -> str:
         lengths = f"{self.q_len}" if self.q_len == self.kv_len else f"{self.q_len}x{self.kv_len}"
         return f"B{self.batch} H{self.heads}/{self.kv_heads} S{lengths} D{self.dim} {self.mask}"
+
+    @property
+    def packed(self) -> bool:
+        return bool(self.lengths) and not self.padded
 
     @property
     def values(self) -> int:
@@ -77,3 +82,38 @@ def of_attention(group: str = "") -> list[dict[str, Any]]:
 def shape_of(row: dict[str, Any], **more: Any) -> Shape:
     sizes = (row[name] for name in ("batch", "heads", "kv_heads", "seq", "seq", "dim", "mask"))
     return Shape(*sizes, v_dim=row.get("v_dim", 0), **more)
+
+
+def visible_pairs(length: int, left: int | None = None) -> int:
+    """Of a causal sequence with as many columns as rows: exactly, not as the peers count."""
+    seen = length if left is None else min(length, left + 1)
+    return seen * (seen + 1) // 2 + (length - seen) * seen
+
+
+def live_tiles(length: int, rows: int, columns: int, left: int | None = None) -> int:
+    """Tiles of a causal sequence in which anything is visible: -left <= j - i <= 0."""
+    live = 0
+    for top in range(0, length, rows):
+        bottom = min(top + rows, length) - 1
+        last = bottom // columns
+        first = 0 if left is None else max(0, top - left) // columns
+        live += last - first + 1
+    return live
+
+
+def live(contest: Any, name: str, shape: Shape, make: Any, passes: Any = ("fwd", "bwd")) -> None:
+    """Add passes of what make() returns, with its visible pairs and live tiles."""
+    lengths = shape.lengths or (shape.q_len,) * shape.batch
+    left = shape.window[0] if shape.window else None
+    full = shape.mask == "full"
+    pairs = sum(x * x if full else visible_pairs(x, left) for x in lengths)
+
+    def tiles(subject: Any, which: str) -> int:
+        info = subject.plan.info
+        tile = info.forward_tile if which == "fwd" else info.backward_tile
+        if full:
+            return sum(-(-x // tile.q) * -(-x // tile.k) for x in lengths)
+        return sum(live_tiles(x, tile.q, tile.k, left) for x in lengths)
+
+    two = 4.0 * shape.heads * shape.dim * pairs
+    contest.both(name, make, (two, 2.5 * two), passes, tiles)

@@ -44,7 +44,11 @@ class Column:
 
     def cell(self, row: Row, suffix: str) -> str:
         value = self.of(row, suffix)
-        text = value if isinstance(value, str) else number(value, 3 if value is None or value < 10 else 0)
+        text = (
+            value
+            if isinstance(value, str)
+            else number(value, 3 if value is None or value < 10 else 0)
+        )
         return f"{text} {self.verdict(row, suffix)}".strip()
 
 
@@ -223,7 +227,9 @@ def spread(rows: list[Row]) -> list[str]:
     ]  # fmt: skip
     if not found:
         return []
-    return [f"rounds of one figure: {statistics.median(found):.1%} apart in the middle, {max(found):.1%} at most"]
+    return [
+        f"rounds of one figure: {statistics.median(found):.1%} apart in the middle, {max(found):.1%} at most"
+    ]
 
 
 def state_line(state: Row) -> str:

@@ -215,7 +215,9 @@ def test_count_is_what_was_measured():
     asked = bench.total(streams["l2"]["ncu"], bench.L2)
     assert crossed < 0.01 * asked  # a half of L2 keeps what it reads of the other
     code, text = run("counters_h200", "--replay", measured)
-    assert code == 0 and "| phase backward 512 " in text and "phase backward 512: phase_scores" in text, text
+    assert (
+        code == 0 and "| phase backward 512 " in text and "phase backward 512: phase_scores" in text
+    ), text
 
 
 if __name__ == "__main__":

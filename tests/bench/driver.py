@@ -56,7 +56,9 @@ def test_figures_and_tables():
     code, text, made = measured(table(2))
     assert made["rows"][0]["figures"] == {"ours_fwd": 3.0, "fa3_fwd": 6.0, "slow_fwd": 2.0}
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + 2 and lines[2].split() == "| row 0 | 3 | 6 | 2 | 0.500 met |".split(), text
+    assert (
+        len(lines) == 2 + 2 and lines[2].split() == "| row 0 | 3 | 6 | 2 | 0.500 met |".split()
+    ), text
     assert "Forward:" in text and "g forward ÷ FA3: 0.500 to 0.500; 2 of 2 met" in text, text
     assert "product of 8192³: 1 TFLOP/s before, 1 after" in text and "no clock" in text
     assert "0.0% apart in the middle" in text, text
@@ -74,7 +76,9 @@ def test_budget():
     on = Board(cost=1.0)  # three seconds a round
     code, text, made = measured(table(4), "--rounds", "5", "--budget", "30", on=on)
     rounds = [len(row["rounds"]["ours_fwd"]) for row in made["rows"]]
-    assert code == 0 and on.now - 1000 <= 30 and rounds == [2, 2, 3, 3] and not made["left_out"], rounds
+    assert code == 0 and on.now - 1000 <= 30 and rounds == [2, 2, 3, 3] and not made["left_out"], (
+        rounds
+    )
     on = Board(cost=1.0)
     code, text, made = measured(table(4), "--budget", "8", on=on)
     assert code == 0 and on.now - 1000 <= 8 and len(made["rows"]) == 2
@@ -218,7 +222,9 @@ def test_energy():
 
 def test_a_table_that_measures_itself():
     """With rows for the model, in a file of their own."""
-    made = table(2, measure=lambda contest, row: {"figures": {"bytes": row["dim"] + 0.5}}, COLUMNS=[])
+    made = table(
+        2, measure=lambda contest, row: {"figures": {"bytes": row["dim"] + 0.5}}, COLUMNS=[]
+    )
     made.model_rows = lambda row: [{"kernel": "k", "seconds": row["figures"]["bytes"]}]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
@@ -233,7 +239,11 @@ def test_verdicts():
         return Column("x", lambda row, suffix: value, **bars).verdict({}, "")
 
     assert [words(x, must=0.85, aim=0.92) for x in (0.84, 0.85, 0.92)] == ["SHORT", "met", "aim"]
-    assert [words(x, must=0.26, aim=0.2, most=True) for x in (0.27, 0.25, 0.2)] == ["SHORT", "met", "aim"]
+    assert [words(x, must=0.26, aim=0.2, most=True) for x in (0.27, 0.25, 0.2)] == [
+        "SHORT",
+        "met",
+        "aim",
+    ]
     assert words(1.0) == words(None, must=1.0) == words(0.5, aim=1.0) == ""
     assert words(2.0, must=lambda row, suffix: 3.0) == "SHORT"
 
@@ -263,7 +273,9 @@ def test_tables_start():
     done = subprocess.run([*command, "nonsense"], capture_output=True, text=True)
     assert done.returncode == 2 and "TABLE: invalid choice: 'nonsense'" in done.stderr, done.stderr
     done = subprocess.run([*command, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and ", ".join(driver.table_names()) in done.stdout.replace("\n", " ")
+    assert done.returncode == 0 and ", ".join(driver.table_names()) in done.stdout.replace(
+        "\n", " "
+    )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,11 @@ def flash(shape, given, module, deterministic=False):
 
 
 def add_torch(contest, shape, given) -> None:
-    for name, passes in (("cudnn", ("fwd", "bwd")), ("flash", ("fwd", "bwd")), ("flash_det", ("bwd",))):
+    for name, passes in (
+        ("cudnn", ("fwd", "bwd")),
+        ("flash", ("fwd", "bwd")),
+        ("flash_det", ("bwd",)),
+    ):
         contest.both(name, lambda name=name: attention_pass(name), shape.both_flop, passes)
 
 
@@ -141,7 +145,7 @@ def start_features() -> None:
 
 
 def test_pairs_and_tiles():
-    table = driver.table_of("features_h200")
+    table = driver.table_of("features_h200").shapes
     for length, window in ((1, None), (7, None), (300, 10), (300, 299), (300, 300), (5, 1024)):
         span = length if window is None else window
         seen = [(i, j) for i in range(length) for j in range(length) if 0 <= i - j <= span]
@@ -150,7 +154,7 @@ def test_pairs_and_tiles():
             live = {(i // rows, j // columns) for i, j in seen}
             got = table.live_tiles(length, rows, columns, window)
             assert got == len(live), (length, window, rows, columns, got, len(live))
-    assert sum(table.MIXED) == table.TOKENS
+    assert sum(driver.table_of("features_h200").MIXED) == table.TOKENS
 
 
 def test_features():
@@ -160,7 +164,12 @@ def test_features():
     on = Board()
     code, rows, text = measured("features_h200", "--rounds", "3", on=on)
     assert code == 0 and len(rows) == len(table.rows()) and len(on.settled) == 3 * len(rows)
-    assert {row["seq"] for row in rows.values() if row["group"] == "dropout"} == {2048, 4096, 8192, 16384}
+    assert {row["seq"] for row in rows.values() if row["group"] == "dropout"} == {
+        2048,
+        4096,
+        8192,
+        16384,
+    }
     row = rows["dropout: 8192 128 16/16 causal"]
     assert value("features_h200", row, "p / 0", "_fwd") == (round(500 / 450, 9), "aim")
     got, verdict = value("features_h200", row, "÷ flash det", "_bwd")
@@ -168,8 +177,8 @@ def test_features():
     assert row["rounds"]["flash_det_bwd"] == [150.0] * 3 and "flash_det_fwd" not in row["rounds"]
     assert value("features_h200", rows["rng: rounds 7, 8 bits, p 0.1"], "bar") == (0.25, "met")
     tiles = rows["tiles: 16384 128"]
-    dense = table.live_tiles(16384, 128, 128)
-    packed = sum(table.live_tiles(x, 128, 128) for x in table.MIXED)
+    dense = table.shapes.live_tiles(16384, 128, 128)
+    packed = sum(table.shapes.live_tiles(x, 128, 128) for x in table.MIXED)
     assert abs(value("features_h200", tiles, "packed / dense", "_fwd")[0] - packed / dense) < 1e-9
     assert value("features_h200", tiles, "window / dense", "_bwd")[0] is None
     assert tiles["refused"] == {"window_bwd": "window 1024,0: not here"}
@@ -187,7 +196,14 @@ def test_features():
 
 # ---- orders_h200 ----
 
-ORDERS = {"default": 1.0, "ascending": 2.0, "descending": 1.25, "shift": 1.5, "spt": 1.6, "twin": 1.7}
+ORDERS = {
+    "default": 1.0,
+    "ascending": 2.0,
+    "descending": 1.25,
+    "shift": 1.5,
+    "spt": 1.6,
+    "twin": 1.7,
+}
 
 
 class Ordered(Pass):
@@ -232,7 +248,10 @@ def test_orders():
         assert all(abs(x - 0.1) < 1e-9 for x in table.errors(row))
     assert "refused: symmetric: runs as spt (24 rows" in text and "refused here (24 rows" in text
     assert "ascending loses up to 37.5%" in text and "predicted in 12 of 12 rows" in text, text
-    row = {"model": {"ascending": {"ms": 1.0}, "spt": {"ms": 2.0}}, "ms": {"ascending": 2.0, "spt": 1.0}}
+    row = {
+        "model": {"ascending": {"ms": 1.0}, "spt": {"ms": 2.0}},
+        "ms": {"ascending": 2.0, "spt": 1.0},
+    }
     assert table.fastest(row) == "spt" and table.chosen(row) == "ascending"
     assert table.loss(row) == 0.5 and table.errors(row) == [-0.5, 1.0]
 
@@ -273,7 +292,9 @@ def test_prices():
         code, text = run("prices_h200", "--model", out, "--rows", "^[0-9]* (64|96|128|192|keep)")
         made = json.loads(out.read_text())
         rows = made["results"]
-        assert code == 0 and "refused: made: head_dim 96: no keep bits are made inside" in text, text
+        assert code == 0 and "refused: made: head_dim 96: no keep bits are made inside" in text, (
+            text
+        )
         assert len(rows) == 10 * (4 * 6 - 2) + 5, len(rows)  # and keep bits by themselves
         code, said, _ = validate(out)
         assert code == 0 and len(said["rows"]) == len(rows)
@@ -293,7 +314,9 @@ def test_prices():
         assert name == "rng" or abs(kind["constant"] / expected / now[name] - 1) < 0.01, kind
         if name != "rng" and now[f"{name}_start"] > 0:
             assert abs(kind["start_ns"] / expected / now[f"{name}_start"] - 1) < 0.05, kind
-        assert kind["mean"] < 0.01 and kind["fitted"] + kind["held_out"] == (5 if name == "rng" else 10)
+        assert kind["mean"] < 0.01 and kind["fitted"] + kind["held_out"] == (
+            5 if name == "rng" else 10
+        )
     assert kinds["forward_192_given"]["mean_before"] > 0.3
 
 
@@ -316,7 +339,11 @@ def test_phases():
     flop = 4.0 * 8192**2 * 512 * 4 * 2
     assert row["flop"]["ours_fwd"] == flop and row["flop"]["math_bwd"] == 2.5 * flop
     assert value("phase_h200", row, "÷ best", "_bwd") == (2.5, "met")  # over efficient
-    for product, got, word in ((690.0, 479.0, "SHORT"), (690.0, 480.0, "met"), (345.0, 270.0, "aim")):
+    for product, got, word in (
+        (690.0, 479.0, "SHORT"),
+        (690.0, 480.0, "met"),
+        (345.0, 270.0, "aim"),
+    ):
         made = row | {"matmul": product, "figures": {"ours_bwd": got}}
         assert value("phase_h200", made, "bar", "_bwd") == (got, word)
     assert value("phase_h200", rows["4096 512 full"], "bar", "_bwd")[1] == ""
@@ -358,7 +385,13 @@ def test_crossover():
 
 # ---- block_h200 ----
 
-BLOCK = {"none": 10.0, "fused": 12.0, "sequential": 11.0, "overlapped": 10.5, "overlapped-qkv": 10.8}
+BLOCK = {
+    "none": 10.0,
+    "fused": 12.0,
+    "sequential": 11.0,
+    "overlapped": 10.5,
+    "overlapped-qkv": 10.8,
+}
 BLOCK["pipelined"] = 11.5
 
 
@@ -376,7 +409,9 @@ class Block:
 
     def digests(self):
         if self.what["rng_rounds"] in wrong:
-            raise driver.table_of("block_h200").block_run.Wrong("the digests depend on the dropout mode")
+            raise driver.table_of("block_h200").block_run.Wrong(
+                "the digests depend on the dropout mode"
+            )
         return [{"mode": mode, "digest_o": "1"} for mode in self.what["modes"]]
 
     def times(self, seconds: float, modes: tuple):
@@ -417,14 +452,19 @@ def test_block():
     assert causal["causal"] and abs(dropout - 0.05) < 1e-9 and abs(generation + 0.01) < 1e-9
     assert abs(table.costs(full)["sequential"][1] - 0.04) < 1e-9
     shapes = {(row["seq"], row["embed"]) for row in of["figure"]}
-    assert len(of["figure"]) == 24 and max(shapes)[0] == 32768 and max(e for s, e in shapes) == 16384
+    assert (
+        len(of["figure"]) == 24 and max(shapes)[0] == 32768 and max(e for s, e in shapes) == 16384
+    )
     refused = [row for row in of["more"] if row["refused"]]
     assert len(refused) == 2 and not refused[0]["ms"] and "not enough memory (2 rows" in text
     assert {row["rng_rounds"] for row in of["paper"]} == {3, 5, 7, 10}
     assert all("fused" not in row["ms"] for row in of["paper"])
     gain = of["figure"][0]["modelled"]["overlapped-qkv"]
     assert abs(gain - (5.5 - (11.0 - 10.5) / 4)) < 1e-9, gain
-    assert value("block_h200", of["figure"][0], "sequential / overlapped") == (round(11 / 10.5, 9), "")
+    assert value("block_h200", of["figure"][0], "sequential / overlapped") == (
+        round(11 / 10.5, 9),
+        "",
+    )
     assert value("block_h200", of["peer"][0], "overlapped / cudnn") == (1.05, "SHORT")
     assert "| +50.0 % " in text and "overlapped: dropout +5.0 %, generation -1.0 %" in text, text
     blocks = [row for row in rows_for_model if row["kernel"] == "block"]
@@ -441,7 +481,9 @@ def test_block_with_other_digests():
     wrong.add(10)
     code, rows, text = measured("block_h200", "--rows", "^paper")
     wrong.clear()
-    assert code == 1 and "wrong: digests: the digests depend on the dropout mode (2 rows" in text, text
+    assert code == 1 and "wrong: digests: the digests depend on the dropout mode (2 rows" in text, (
+        text
+    )
     assert sum(bool(row["ms"]) for row in rows.values()) == 6
 
 

@@ -41,7 +41,9 @@ def test_rehearsal(bench, tmp_path):
         assert set(row["digests"][0]) == {"mode", "digest_o", "digest_dx", "digest_dw"}
     others = [row for row in rows if row["group"] == "interference"]
     assert others and all(row["refused"] for row in others)  # cuda alone has it
-    code, text = pretend.run("block_h200", "--device", "cpu", "--model", str(tmp_path / "rows.json"))
+    code, text = pretend.run(
+        "block_h200", "--device", "cpu", "--model", str(tmp_path / "rows.json")
+    )
     assert code == 2 and "times of a CPU are none of a GPU" in text, text
 
 
@@ -80,7 +82,9 @@ def test_every_group_on_modules_that_pretend(tmp_path):
     for row in json.loads(out.read_text())["rows"]:
         assert not row["refused"], row
         if row["group"] == "targets":
-            assert all(each[1] > 0 for mode, each in bench.costs(row).items() if mode == "sequential")
+            assert all(
+                each[1] > 0 for mode, each in bench.costs(row).items() if mode == "sequential"
+            )
         if row["group"] == "interference":
             assert "inside" in row["trace"] and row["figures"]["product"] > 0
     measured = json.loads(rows.read_text())["results"]

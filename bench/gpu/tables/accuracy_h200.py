@@ -113,7 +113,9 @@ def rows() -> list[dict]:
         for dim in (64, 128):
             cases.append((kind, Shape(1, 4, 4, 512, 512, dim, "causal")))
             cases.append((kind, Shape(1, 4, 2, 640, 640, dim, "full")))
-    made = [{"group": "", "name": f"{kind} {x}", "kind": kind, "shape": asdict(x)} for kind, x in cases]
+    made = [
+        {"group": "", "name": f"{kind} {x}", "kind": kind, "shape": asdict(x)} for kind, x in cases
+    ]
     for dim in (64, 128):
         for mask in ("full", "causal"):
             x = Shape(1, 2, 2, 256, 256, dim, mask)
@@ -146,10 +148,15 @@ def compare(gpu, row: dict) -> dict:
             theirs = gpu.Torch(shape, given, "MATH").results()
         for name in NAMES:
             errors[name][other] = gpu.error(theirs[name].nan_to_num(), exact[name])
-    ratios = {name: e["ours"] / e["math"] if e["math"] else float("inf") for name, e in errors.items()}
+    ratios = {
+        name: e["ours"] / e["math"] if e["math"] else float("inf") for name, e in errors.items()
+    }
     wrong = {name: f"{x:.2f} of the error of math in bf16" for name, x in ratios.items()
              if not x <= BAR}  # fmt: skip
-    if not torch.equal(got["lse"] == -torch.inf, exact["lse"] == -torch.inf) or got["lse"].isnan().any():
+    if (
+        not torch.equal(got["lse"] == -torch.inf, exact["lse"] == -torch.inf)
+        or got["lse"].isnan().any()
+    ):
         wrong["lse"] = "-inf is not where it should be, or NaN"
     lse = (got["lse"].double() - exact["lse"]).nan_to_num(nan=0.0).abs().max().item()  # -inf - -inf
     return {"figures": ratios, "errors": errors, "lse_error": lse, "wrong": wrong}
@@ -162,7 +169,9 @@ def over_f32(row: dict, suffix: str) -> float | None:
 
 COLUMNS = {
     "": [
-        Column("bar", lambda row, x: None if x else max(row["figures"].values()), must=BAR, most=True),
+        Column(
+            "bar", lambda row, x: None if x else max(row["figures"].values()), must=BAR, most=True
+        ),
         Column("÷ math in f32", over_f32),
     ]
 }

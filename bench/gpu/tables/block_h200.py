@@ -45,14 +45,22 @@ TITLES = {
     "peer": "ms of a pass, 16k x 4k, full, forward and backward",
     "interference": "ms of the QKV projection and of keep bits, 8k x 4k; hidden: share of the bits",
 }  # fmt: skip
-PAIRS = [(slow, fast) for slow in ("sequential", "fused") for fast in ("overlapped-qkv", "overlapped")]
+PAIRS = [
+    (slow, fast) for slow in ("sequential", "fused") for fast in ("overlapped-qkv", "overlapped")
+]
 
 
 # ---- rows ----
 
 
 def row(group: str, seq: int, embed: int, precision: str = "bf16", **more: object) -> dict:
-    made = {"group": group, "seq": seq, "embed": embed, "precision": precision, "generator": "sliced"}
+    made = {
+        "group": group,
+        "seq": seq,
+        "embed": embed,
+        "precision": precision,
+        "generator": "sliced",
+    }
     made |= {"rng_rounds": 7, "modes": list(FUSING)} | more
     if made["generator"] == "compare":
         made["modes"] = list(GIVEN)
@@ -70,7 +78,11 @@ def rows() -> list[dict]:
     made += [row("targets", 8192, 4096, causal=causal, **both) for causal in (True, False)]
     made.append(row("peer", 16384, 4096, backward=True, modes=["sequential", "overlapped"]))
     one = {"modes": ["sequential"]}
-    made += [row("interference", 8192, 4096, p, way=way, **WAYS[way], **one) for way in WAYS for p in BOTH]
+    made += [
+        row("interference", 8192, 4096, p, way=way, **WAYS[way], **one)
+        for way in WAYS
+        for p in BOTH
+    ]
     made.append(paper("interference", 8192, 4096))
     made += [paper("more", *shape, p) for shape in SHAPES if shape != (8192, 4096) for p in BOTH]
     return made + [row("more", *shape, p) for shape in LARGE for p in BOTH]
@@ -105,7 +117,9 @@ def enter(contest, row: dict) -> None:
         return
     seconds = 1e-3 * contest.options.rep
     if row["group"] == "interference":
-        contest.measured |= contest.attempt("interference", lambda: beside(contest, block, seconds)) or {}
+        contest.measured |= (
+            contest.attempt("interference", lambda: beside(contest, block, seconds)) or {}
+        )
         return
     details = contest.notes["details"] = {}
 
@@ -213,7 +227,10 @@ COLUMNS = {
     "figure": MODES + [model_ratio(slow, fast) for slow, fast in PAIRS],
     "paper": MODES,
     "more": MODES,
-    "peer": [time_over(f"{mode} / cudnn", mode, "cudnn", must=1.03) for mode in ("sequential", "overlapped")],
+    "peer": [
+        time_over(f"{mode} / cudnn", mode, "cudnn", must=1.03)
+        for mode in ("sequential", "overlapped")
+    ],
 }
 
 

@@ -31,7 +31,9 @@ def rows() -> list[dict]:
         shapes.row("", f"{dim} {mask}, dropout {keep}", ROWS, dim, mask, keep=keep)
         for dim, mask in masks for keep in KEPT
     ]  # fmt: skip
-    return made + [shapes.row("one", f"{dim} {mask}", ROWS, dim, mask, keep="none") for dim, mask in masks]
+    return made + [
+        shapes.row("one", f"{dim} {mask}", ROWS, dim, mask, keep="none") for dim, mask in masks
+    ]
 
 
 class Parts:
@@ -49,7 +51,9 @@ class Parts:
             firsts = firsts[::-1]
         self.calls = [self.part(first, min(first + rows, ROWS)) for first in firsts]
         for place, (_, call, _) in enumerate(self.calls):
-            self.carry(call, CARRIES["in"] * (place > 0) + CARRIES["out"] * (place + 1 < len(self.calls)))
+            self.carry(
+                call, CARRIES["in"] * (place > 0) + CARRIES["out"] * (place + 1 < len(self.calls))
+            )
 
     def carry(self, call, carry: int) -> None:
         call.carry = carry

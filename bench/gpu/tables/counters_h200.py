@@ -42,7 +42,10 @@ import driver
 import gpm
 from show import Column, over
 
-TRAFFIC, COMMAND = driver.ROOT / "build" / "bench" / "traffic", driver.ROOT / "build" / "bin" / "ordo"
+TRAFFIC, COMMAND = (
+    driver.ROOT / "build" / "bench" / "traffic",
+    driver.ROOT / "build" / "bin" / "ordo",
+)
 TOKENS, CHANNELS, SEQ, SECTOR, BAR = 16384, 2048, 8192, 32, 0.10
 CHAIN_MOST = 256  # the largest head size of chains
 IN, OUT = "l1tex__m_xbar2l1tex_read_bytes", "l1tex__m_l1tex2xbar_write_bytes"
@@ -104,9 +107,7 @@ def own(form: str, which: str, dim: int, of_values: int | None = None) -> float:
     if which == "forward":  # P stored, then read by one product; factors of 256 scores; O
         return phase_scores(dim) + phase_product(dim) + 2 + 8 / 256 + 2 * dim / SEQ
     # P and dS stored
-    return (
-        2 * phase_scores(dim) + 3 * phase_product(dim) + 2 + 2 + (begin + gradients) * dim / SEQ
-    )
+    return 2 * phase_scores(dim) + 3 * phase_product(dim) + 2 + 2 + (begin + gradients) * dim / SEQ
 
 
 @lru_cache(None)
@@ -357,7 +358,9 @@ def remarks(rows: list[dict]) -> list[str]:
         if run := stream.get("nvml"):
             shares = ", ".join(f"{x['name'] or key} {x['value']:.4g} {x['unit']}".strip()
                                for key, x in run["counters"].items())  # fmt: skip
-            said.append(f"{name}, by NVML: {run['bytes'] / run['ms'] * 1e-9:.3f} TB/s known; {shares}")
+            said.append(
+                f"{name}, by NVML: {run['bytes'] / run['ms'] * 1e-9:.3f} TB/s known; {shares}"
+            )
     for row in rows:
         for x in row.get("ncu", []) if not row["group"] else ():
             per = [x["values"].get(m, 0) / row["scores"] for m in (IN, OUT, READ, WRITE)]

@@ -119,23 +119,6 @@ def rows() -> list[dict]:
     return made + [row("blocks", f"8192 {dim}", 8192, dim, "full") for dim in (128, 64)]
 
 
-def visible_pairs(length: int, window: int | None = None) -> int:
-    """Of a causal sequence with as many columns as rows: exactly, not as the peers count."""
-    seen = length if window is None else min(length, window + 1)
-    return seen * (seen + 1) // 2 + (length - seen) * seen
-
-
-def live_tiles(length: int, rows: int, columns: int, window: int | None = None) -> int:
-    """Tiles of a causal sequence in which anything is visible: -window <= j - i <= 0."""
-    live = 0
-    for top in range(0, length, rows):
-        bottom = min(top + rows, length) - 1
-        last = bottom // columns
-        first = 0 if window is None else max(0, top - window) // columns
-        live += last - first + 1
-    return live
-
-
 # ---- contestants ----
 
 
@@ -170,25 +153,11 @@ def enter_rng(contest, row: dict, gpu) -> None:
 
 
 def enter_tiles(contest, row: dict, gpu) -> None:
-    dense = shape_of(row)
-
-    def enter(label: str, shape, left: int | None = None) -> None:
-        lengths = shape.lengths or (shape.q_len,)
-        pairs = sum(visible_pairs(x, left) for x in lengths)
-
-        def tiles(subject, which: str) -> int:
-            info = subject.plan.info
-            tile = info.forward_tile if which == "fwd" else info.backward_tile
-            return sum(live_tiles(x, tile.q, tile.k, left) for x in lengths)
-
-        two = 4.0 * shape.heads * shape.dim * pairs
-        make = partial(gpu.Ours, shape, gpu.inputs(shape))
-        contest.both(label, make, (two, 2.5 * two), tiles=tiles)
-
-    longest = max(MIXED)
-    enter("dense", dense)
-    enter("window", replace(dense, window=(WINDOW, 0)), WINDOW)
-    enter("packed", replace(dense, batch=len(MIXED), q_len=longest, kv_len=longest, lengths=MIXED))
+    dense, longest = shape_of(row), max(MIXED)
+    packed = replace(dense, batch=len(MIXED), q_len=longest, kv_len=longest, lengths=MIXED)
+    kinds = {"dense": dense, "window": replace(dense, window=(WINDOW, 0)), "packed": packed}
+    for name, shape in kinds.items():
+        shapes.live(contest, name, shape, partial(gpu.Ours, shape, gpu.inputs(shape)))
 
 
 def enter_heads(contest, row: dict, gpu) -> None:

@@ -28,9 +28,7 @@ ORDERS = {  # by name: choices of the plan
     "shift.waves": {"order": "shift", **WAVES},
     "symmetric.waves": {"order": "symmetric", **WAVES},
 }
-COLOURS = (
-    "#c0392b #2e86c1 #28b463 #8e44ad #a04000 #d68910 #34495e #7dcea0 #bb8fce".split()
-)
+COLOURS = "#c0392b #2e86c1 #28b463 #8e44ad #a04000 #d68910 #34495e #7dcea0 #bb8fce".split()
 NEAR = 0.03  # of the time of the fastest order
 TIE = 0.02  # predictions that differ by less are equal: then the first of ORDERS is chosen
 DEFAULTS = {"warmup": 20, "rep": 40}
@@ -187,7 +185,10 @@ def plot(rows: list[dict]) -> str:
         for name, colour in colours.items():
             known = [row for row in mine if name in orders(row)]
             heights = [
-                [y0 - tall * rate(row, x) / most for x in (row["model"][name]["ms"], row["ms"][name])]
+                [
+                    y0 - tall * rate(row, x) / most
+                    for x in (row["model"][name]["ms"], row["ms"][name])
+                ]
                 for row in known
             ]
             points = " ".join(f"{at[row['seq']]:.1f},{y[0]:.1f}" for row, y in zip(known, heights))

@@ -53,7 +53,9 @@ def bar(which: int, row: dict, suffix: str) -> float | None:
 
 COLUMNS = {
     "": [
-        Column("bar", lambda row, x: figure(row, f"ours{x}"), must=partial(bar, 0), aim=partial(bar, 1)),
+        Column(
+            "bar", lambda row, x: figure(row, f"ours{x}"), must=partial(bar, 0), aim=partial(bar, 1)
+        ),
         speed("÷ best", "ours", *OTHERS, must=lambda row, suffix: 2 if suffix == "_bwd" else None),
     ],
     "crossover": [speed("phases / flash", "phase", "flash")],
@@ -62,7 +64,9 @@ COLUMNS = {
 
 def forms_at_128() -> dict[str, float]:
     """TFLOP/s of the backward pass in chains and in the kernels of its head size, in turns."""
-    said = subprocess.run([driver.ROOT / "build" / "bench" / "phases"], capture_output=True, text=True)
+    said = subprocess.run(
+        [driver.ROOT / "build" / "bench" / "phases"], capture_output=True, text=True
+    )
     for line in said.stdout.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if cells[:3] == ["128", "8192", "full"]:

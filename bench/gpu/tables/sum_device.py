@@ -1,5 +1,5 @@
-"""The tree sum of arrays of 64 Mi elements beside a copy on the device, ms; bytes read and written per
-time of one over the other, which must be 0.80."""
+"""The tree sum of arrays of 64 Mi elements beside a copy on the device, ms; bytes read and written
+per time of one over the other, which must be 0.80."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ def rows() -> list[dict]:
     kinds = [("f32", 2, True)]
     kinds += [(dtype, count, False) for dtype in BYTES for count in (2, 3, 4, 6, 8, 16)]
     return [
-        {"name": f"{dtype} {count}{' a += b' if there else ''}", "dtype": dtype, "count": count, "in_place": there}
+        {
+            "name": f"{dtype} {count}{' a += b' if there else ''}",
+            "dtype": dtype,
+            "count": count,
+            "in_place": there,
+        }
         for dtype, count, there in kinds
     ]
 

@@ -27,7 +27,10 @@ KINDS = {"ordo": "ordo", "sdpa": "sdpa", "strict": "sdpa-deterministic"}
 BACKENDS = {"": "", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
 WAYS = {"ordo": ("",), "sdpa": ("", "flash", "cudnn"), "strict": ("", "flash")}
 PRESETS = {  # and the tokens of a step
-    "cuda": (["--preset", "gpt2-124m", "--dtype", "bf16", "--rows", "8", "--micro-batches", "4"], 32768),
+    "cuda": (
+        ["--preset", "gpt2-124m", "--dtype", "bf16", "--rows", "8", "--micro-batches", "4"],
+        32768,
+    ),
     "cpu": (["--preset", "tiny", "--dtype", "f32", "--rows", "1", "--micro-batches", "1"], 64),
 }
 processes: dict = {}
@@ -38,7 +41,11 @@ class Process:
 
     def __init__(self, kind: str, device: str) -> None:
         self.log = tempfile.TemporaryFile("w+")
-        program = [sys.executable, str(driver.ROOT / "bench" / "gpu" / "train_peer.py"), KINDS[kind]]
+        program = [
+            sys.executable,
+            str(driver.ROOT / "bench" / "gpu" / "train_peer.py"),
+            KINDS[kind],
+        ]
         self.process = subprocess.Popen(
             [*program, "--device", device, "--lr", "6e-4", *PRESETS[device][0]],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=driver.ROOT,
@@ -90,7 +97,10 @@ def fastest(row: dict, suffix: str) -> float | None:
 COLUMNS = [
     Column("÷ fastest sdpa", fastest),
     time_over("÷ strict", "ordo", "strict"),
-    Column("tokens/s", lambda row, x: None if x else f"{1e3 * over(row['tokens'], row['ms']['ordo']):,.0f}"),
+    Column(
+        "tokens/s",
+        lambda row, x: None if x else f"{1e3 * over(row['tokens'], row['ms']['ordo']):,.0f}",
+    ),
 ]
 
 

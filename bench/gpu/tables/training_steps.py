@@ -175,7 +175,8 @@ def enter(contest, row: dict) -> None:
             contest.clock(name, lambda way=way: [trainer.step(*way) for _ in range(STEPS + 1)][1:])
     if contest.board.name == "cuda":
         contest.notes["launches"] = {
-            name: pytorch.launches(lambda way=ways[name]: trainer.step(*way)) for name in contest.timed
+            name: pytorch.launches(lambda way=ways[name]: trainer.step(*way))
+            for name in contest.timed
         }
 
 
