@@ -360,7 +360,8 @@ static inline bool order_of_blocks(ordo_order order)
            order == ORDO_ORDER_SPT;
 }
 
-/* A block mask that shows what the mask and the window show. */
+/* A block mask that shows what the mask and the window show. Entries that show nothing are not
+ * drawn: all levels would have the same (cpu/blocks_identity_test.c adds and removes them). */
 static inline void check_blocks(trial *t)
 {
     grid_case c = t->c;
