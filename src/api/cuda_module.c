@@ -41,8 +41,9 @@ static bool fits(const ordo_cuda_module *table, const char *path)
         size_t expected;
     } structs[] = { { "passes", table->pass_size, sizeof(ordo_cuda_pass) },
                     { "keep bits", table->bits_size, sizeof(ordo_cuda_bits) },
-                    { "combinations", table->combine_size, sizeof(ordo_cuda_combine) } };
-    for (int i = 0; i < 3; i++)
+                    { "combinations", table->combine_size, sizeof(ordo_cuda_combine) },
+                    { "matrix products", table->gemm_size, sizeof(ordo_cuda_gemm) } };
+    for (size_t i = 0; i < sizeof structs / sizeof *structs; i++)
         if (structs[i].size != structs[i].expected) {
             snprintf(reason, sizeof reason, "CUDA module %s: %s of %u bytes, expected %zu", path,
                      structs[i].what, structs[i].size, structs[i].expected);

@@ -8,6 +8,7 @@
 #include "cuda/ops/memory.h"
 #include "cuda/sm90/backward/pass.h"
 #include "cuda/sm90/forward/pass.h"
+#include "cuda/sm90/gemm/gemm.h"
 #include "cuda/sm90/phases/pass.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sink.h"
@@ -121,17 +122,16 @@ static ordo_status device_select(int index, char *why, size_t why_size)
     return ORDO_OK;
 }
 
-/* Passes run on devices of the family that their plan is for. */
-static ordo_status check_family(const ordo_cuda_pass *pass, char *why, size_t why_size)
+/* What is launched runs on devices of the family that its plan is for. */
+static ordo_status check_family(int32_t capability, char *why, size_t why_size)
 {
     int index = 0, major = 0, minor = 0;
     CUDA_CALL(cudaGetDevice(&index));
     CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
     CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
-    if (10 * major + minor == pass->capability)
+    if (10 * major + minor == capability)
         return ORDO_OK;
-    snprintf(why, why_size, "plan for sm%d, device %d is sm%d%d", pass->capability, index, major,
-             minor);
+    snprintf(why, why_size, "plan for sm%d, device %d is sm%d%d", capability, index, major, minor);
     return ORDO_ERR_UNSUPPORTED;
 }
 
@@ -170,43 +170,52 @@ static const struct {
     int32_t kernels;
     ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
     ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
-} sets[] = { { ORDO_KERNELS_WGMMA, wgmma_forward, wgmma_backward } };
+    ordo_status (*gemm)(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
+} sets[] = { { ORDO_KERNELS_WGMMA, wgmma_forward, wgmma_backward, ordo_wgmma_gemm } };
 
-static ordo_status find_set(const ordo_cuda_pass *pass, int *set, char *why, size_t why_size)
+static ordo_status find_set(int32_t kernels, int *set, char *why, size_t why_size)
 {
     for (*set = 0; *set < (int)(sizeof sets / sizeof *sets); ++*set)
-        if (sets[*set].kernels == pass->kernels)
+        if (sets[*set].kernels == kernels)
             return ORDO_OK;
-    snprintf(why, why_size, "set %d of kernels: this module has none of it", pass->kernels);
+    snprintf(why, why_size, "set %d of kernels: this module has none of it", kernels);
     return ORDO_ERR_UNSUPPORTED;
 }
 
 ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     int set = 0;
-    CUDA_TRY(find_set(pass, &set, why, why_size));
+    CUDA_TRY(find_set(pass->kernels, &set, why, why_size));
     return sets[set].forward(pass, why, why_size);
 }
 
 ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
     int set = 0;
-    CUDA_TRY(find_set(pass, &set, why, why_size));
+    CUDA_TRY(find_set(pass->kernels, &set, why, why_size));
     CUDA_TRY(sets[set].backward(pass, why, why_size));
     return ordo_cuda_sink(pass, why, why_size);
 }
 
 static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    CUDA_TRY(check_family(pass, why, why_size));
+    CUDA_TRY(check_family(pass->capability, why, why_size));
     return ordo_cuda_launch_forward(pass, why, why_size);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    CUDA_TRY(check_family(pass, why, why_size));
+    CUDA_TRY(check_family(pass->capability, why, why_size));
     CUDA_TRY(check_residency(&pass->run, why, why_size));
     return ordo_cuda_launch_backward(pass, why, why_size);
+}
+
+static ordo_status gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
+{
+    int set = 0;
+    CUDA_TRY(check_family(g->capability, why, why_size));
+    CUDA_TRY(find_set(g->kernels, &set, why, why_size));
+    return sets[set].gemm(g, why, why_size);
 }
 
 #define TEXT_(x) #x
@@ -220,6 +229,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         sizeof(ordo_cuda_pass),
         sizeof(ordo_cuda_bits),
         sizeof(ordo_cuda_combine),
+        sizeof(ordo_cuda_gemm),
         "nvcc " TEXT(__CUDACC_VER_MAJOR__) "." TEXT(__CUDACC_VER_MINOR__) ", sm_90a",
         device_count,
         device_query,
@@ -245,6 +255,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_digest,
         ordo_cuda_sum,
         ordo_cuda_event_wait,
+        gemm,
     };
     return &table;
 }

@@ -9,8 +9,8 @@
  *   tile     device code that kernels of every family share
  *   support  kernels around a pass, and launches
  *   ops      operations that are no pass, for every device
- *   sm90     kernels of compute capability 9.0; forward, backward and phases do not include one
- *            another
+ *   sm90     kernels of compute capability 9.0; forward, backward, phases and gemm do not include
+ *            one another
  * module.cu fills the table and chooses the kernels of a pass. */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
@@ -19,6 +19,7 @@
 #include "cuda/ops/digest.h"
 #include "cuda/ops/dropout.h"
 #include "cuda/ops/sum.h"
+#include "cuda/pass/gemm.h"
 #include "cuda/pass/pass.h"
 #include "ordo/device.h"
 
@@ -28,7 +29,7 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   7
+#define ORDO_CUDA_MODULE_ABI   8
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
@@ -37,6 +38,7 @@ typedef struct ordo_cuda_module {
     uint32_t pass_size;    /* sizeof(ordo_cuda_pass) */
     uint32_t bits_size;    /* sizeof(ordo_cuda_bits) */
     uint32_t combine_size; /* sizeof(ordo_cuda_combine) */
+    uint32_t gemm_size;    /* sizeof(ordo_cuda_gemm) */
     const char *build;     /* compiler and target, for display */
 
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
@@ -91,6 +93,10 @@ typedef struct ordo_cuda_module {
 
     /* What is launched on the stream from now on waits for what the event has recorded. */
     ordo_status (*event_wait)(void *stream, void *event, char *why, size_t why_size);
+
+    /* Launch a matrix product on its stream, on the current device; ORDO_ERR_UNSUPPORTED as of a
+     * pass. */
+    ordo_status (*gemm)(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

@@ -343,6 +343,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .pass_size = sizeof(ordo_cuda_pass),
         .bits_size = sizeof(ordo_cuda_bits),
         .combine_size = sizeof(ordo_cuda_combine),
+        .gemm_size = sizeof(ordo_cuda_gemm),
         .build = "fake",
         .device_count = device_count,
         .device_query = device_query,
