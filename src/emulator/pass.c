@@ -120,7 +120,7 @@ static int bucket_of(const ordo_plan *plan)
 
 /* Dense, no window, no rule, whole head sizes, an order without groups: the kernels for these give
  * a row that sees nothing the delta of its inputs, all others give it 0. */
-static bool plain(const ordo_emulator_pass *pass)
+static bool dense(const ordo_emulator_pass *pass)
 {
     const ordo_plan *plan = pass->plan;
     const ordo_problem *p = pass->problem;
@@ -146,7 +146,7 @@ static ordo_emulator_visits backward_of(const ordo_emulator_pass *pass)
                 : chained ? ORDO_CHAIN_KEYS
                           : (int)plan->backward_tile.q,
         .bucket = bucket_of(plan),
-        .plain = plain(pass),
+        .dense = dense(pass),
     };
 }
 

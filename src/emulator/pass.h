@@ -34,7 +34,7 @@ typedef struct ordo_emulator_visits {
     bool flash;     /* else by phases */
     int rows, keys; /* of a visit */
     int32_t bucket; /* columns of the kernels, for the order of delta */
-    bool plain;     /* delta of a row that sees nothing is what it is */
+    bool dense;     /* run by the dense kernels: delta of a row that sees nothing is what it is */
 } ordo_emulator_visits;
 
 typedef struct ordo_emulator_pass {

@@ -83,7 +83,7 @@ void ordo_emulator_statistics(const ordo_emulator_pass *pass, int64_t b, int64_t
         float sum = row_product(pass, o.data + r * o.stride, dout.data + r * dout.stride);
         if (c->dlse)
             sum -= c->dlse[at + r];
-        if (lse == -INFINITY && (!pass->backward.plain || c->dlse))
+        if (lse == -INFINITY && (!pass->backward.dense || c->dlse))
             sum = 0.0f;
         lse2[i] = lse == -INFINITY ? INFINITY : lse * (float)ORDO_LOG2_E;
         delta[i] = sum * kept;

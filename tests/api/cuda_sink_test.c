@@ -1,4 +1,4 @@
-/* cuda_sink_test.c: sinks on a real device: -inf has the bits of none, in plain and general kernels
+/* cuda_sink_test.c: sinks on a real device: -inf has the bits of none, in dense and varlen kernels
  * alike, and NaN and infinities come out where the oracle has them, also where a repair computes
  * rows again. Accuracy and the promise are tests/cuda/grid_test.c's. */
 #include "base/half.h"

@@ -67,7 +67,7 @@ static void check_long(int dim)
     general_shape z = { dim, 6, 3, false, { 1500, 700, 2000 }, { 1500, 900, 2000 }, 400, 0 };
     check_sources(z, ORDO_PACKED, false, ORDO_ORDER_SPT_TAIL);
     z = { dim, 4, 4, false, { 1024, 1024 }, { 1024, 1024 }, -1, 0 };
-    z.alibi = true; /* else the plain kernels would run it, whose statistics lie elsewhere */
+    z.alibi = true; /* else the dense kernels would run it, whose statistics lie elsewhere */
     for (int order = 1; order <= ORDO_ORDER_COUNT; order++)
         check(z, ORDO_DENSE, true, (ordo_order)order);
 }

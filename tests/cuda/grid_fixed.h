@@ -16,13 +16,13 @@ typedef struct grid_sizes {
     int64_t size[GRID_SIZES_MAX];
 } grid_sizes;
 
-/* Three of bucket 64, four of 128, five of 256, three above; one of each; those that have plain
+/* Three of bucket 64, four of 128, five of 256, three above; one of each; those that have dense
  * kernels. */
 static const grid_sizes grid_all = {
     15, { 8, 40, 64, 72, 96, 120, 128, 136, 160, 192, 200, 256, 264, 512, 576 }
 };
 static const grid_sizes grid_buckets = { 4, { 64, 128, 256, 512 } };
-static const grid_sizes grid_plain = { 2, { 64, 128 } };
+static const grid_sizes grid_dense = { 2, { 64, 128 } };
 
 typedef struct grid_lengths {
     int64_t batch;
@@ -130,7 +130,7 @@ static const grid_rule grid_rules[] = {
       .order = ORDO_ORDER_SPT_TAIL },
     { &grid_buckets, &grid_long, 2, 1, ORDO_PADDED, GRID_CAUSAL, GRID_DROP, .bits_given = true },
 
-    /* what has plain kernels: every mask, shapes about the edges of tiles, every order */
+    /* what has dense kernels: every mask, shapes about the edges of tiles, every order */
     { &grid_buckets, &grid_tile, 1, 1, ORDO_DENSE, GRID_EACH_MASK },
     { &grid_buckets, &grid_tiles, 4, 2, ORDO_DENSE, GRID_EACH_MASK },
     { &grid_buckets, &grid_odd, 3, 3, ORDO_DENSE, GRID_EACH_MASK },
@@ -139,25 +139,25 @@ static const grid_rule grid_rules[] = {
     { &grid_buckets, &grid_column, 2, 2, ORDO_DENSE, GRID_EACH_MASK },
     { &grid_buckets, &grid_two_rows, 2, 1, ORDO_DENSE, GRID_EACH_MASK },
     { &grid_buckets, &grid_one, 1, 1, ORDO_DENSE, GRID_EACH_MASK },
-    { &grid_plain, &grid_more_tiles, 4, 1, ORDO_DENSE, GRID_EACH_MASK },
-    { &grid_plain, &grid_tiles, 4, 2, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
+    { &grid_dense, &grid_more_tiles, 4, 1, ORDO_DENSE, GRID_EACH_MASK },
+    { &grid_dense, &grid_tiles, 4, 2, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
       .bits_given = true },
-    { &grid_plain, &grid_odd, 3, 3, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 },
+    { &grid_dense, &grid_odd, 3, 3, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 },
       .bits_given = true },
-    { &grid_plain, &grid_more_tiles, 4, 4, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
+    { &grid_dense, &grid_more_tiles, 4, 4, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.1 },
       .bits_given = true },
-    { &grid_plain, &grid_two_rows, 2, 1, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 } },
-    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true },
-    { &grid_plain, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true, GRID_CAUSAL },
-    { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL, .dlse = true },
-    { &grid_plain, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL,
+    { &grid_dense, &grid_two_rows, 2, 1, ORDO_DENSE, GRID_EACH_MASK, .dropout = { .p = 0.17 } },
+    { &grid_dense, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true },
+    { &grid_dense, &grid_many_tiles, 2, 2, ORDO_DENSE, GRID_EACH_ORDER, .bf16 = true, GRID_CAUSAL },
+    { &grid_dense, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL, .dlse = true },
+    { &grid_dense, &grid_many_tiles, 4, 4, ORDO_DENSE, GRID_EACH_ORDER, GRID_CAUSAL,
       .alibi = true },
 
     /* many heads of chains that wait on each other in a circle: a block that took two of a head
      * would wait for ever */
-    { &grid_plain, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL, .order = ORDO_ORDER_SHIFT,
+    { &grid_dense, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL, .order = ORDO_ORDER_SHIFT,
       .whole_heads = true },
-    { &grid_plain, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL,
+    { &grid_dense, &grid_many_chains, 32, 32, ORDO_DENSE, GRID_CAUSAL,
       .order = ORDO_ORDER_SYMMETRIC, .whole_heads = true },
 };
 

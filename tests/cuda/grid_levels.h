@@ -329,7 +329,7 @@ static inline void check_form(trial *t)
     ordo_plan_destroy(plan);
 }
 
-static inline void check_mask(trial *t)
+static inline void check_keep_bits(trial *t)
 {
     if (t->c.problem.dropout.p == 0)
         return;

@@ -17,7 +17,7 @@
  *   layout    packed, padded and dense
  *   split     in two shards of heads, in two of the batch
  *   cut       of rows alone, of columns alone, of rows whose sums are carried, of a decoded row
- *   mask      from bits given and bits made inside; the bits of the device and of the host
+ *   keep bits from bits given and bits made inside; the bits of the device and of the host
  *   segments  from passes in segments of rows that make their bits, on one stream or two
  *   dropped   and the positions read back are the exporter's
  *   lse       without dropout: that changes no lse
@@ -141,7 +141,7 @@ static bool check_bits(trial *t)
     check_batch(t, &state);
     check_layout(t);
     check_split(t, &state);
-    check_mask(t);
+    check_keep_bits(t);
     check_dropped(t, &state);
     check_cut(t, &state);
     check_segments(t, &state);
