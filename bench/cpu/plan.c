@@ -28,19 +28,19 @@ int main(void)
         p.mask = ORDO_MASK_CAUSAL;
         p.dropout.p = drops ? 0.1 : 0;
         for (int x = 0; x < ROUNDS; x++) {
-            ordo_plan *made = NULL, *read = NULL;
+            ordo_plan *plan = NULL, *read = NULL;
             char line[4096];
             const double begin = measure_seconds(CLOCK_THREAD_CPUTIME_ID);
-            if (ordo_plan_create(&made, &p, machine, NULL) != ORDO_OK)
+            if (ordo_plan_create(&plan, &p, machine, NULL) != ORDO_OK)
                 return 1;
             create[x] = measure_seconds(CLOCK_THREAD_CPUTIME_ID) - begin;
-            if (ordo_plan_print(made, line, sizeof line, NULL) != ORDO_OK)
+            if (ordo_plan_print(plan, line, sizeof line, NULL) != ORDO_OK)
                 return 1;
             const double middle = measure_seconds(CLOCK_THREAD_CPUTIME_ID);
             if (ordo_plan_parse(&read, line) != ORDO_OK)
                 return 1;
             parse[x] = measure_seconds(CLOCK_THREAD_CPUTIME_ID) - middle;
-            ordo_plan_destroy(made);
+            ordo_plan_destroy(plan);
             ordo_plan_destroy(read);
         }
         printf("| %-7s | %7lld | %7s | %9.1f | %8.1f |\n", machine ? "h200" : "host",

@@ -31,36 +31,37 @@ typedef struct job {
     atomic_llong next; /* tile */
 } job;
 
-typedef struct memory { /* of a worker */
+typedef struct panels { /* of a worker */
     _Alignas(64) char a[TILE_ROWS * DEPTH * ELEMENT_BYTES];
     _Alignas(64) char b[DEPTH * TILE_COLUMNS * ELEMENT_BYTES];
     float sums[ORDO_GEMM_DEPTH][ELEMENTS];
-} memory;
+} panels;
 
 /* A worker and the tile of C that it computes. */
 typedef struct worker {
     const ordo_gemm_problem *problem;
     const ordo_gemm_call *call;
-    memory *memory;
+    panels *memory;
     int64_t row, column;
     int rows, columns;
 } worker;
 
 /* A tile of lines x columns in `memory`: element (i, x) is the matrix's (line + i, column + x), or
- * if `turned` its (column + x, line + i). */
+ * if `transposed` its (column + x, line + i). */
 static ordo_emulator_tile load(void *memory, int all_lines, int all_columns, ordo_dtype dtype,
-                               const ordo_matrix *matrix, bool turned, int64_t line, int64_t column,
-                               int lines, int columns)
+                               const ordo_matrix *matrix, bool transposed, int64_t line,
+                               int64_t column, int lines, int columns)
 {
     const uint16_t *from = matrix->data;
-    uint16_t turn[TILE_COLUMNS];
+    uint16_t column_of[TILE_COLUMNS];
     ordo_emulator_tile tile;
     ordo_emulator_tile_make(&tile, all_lines, all_columns, dtype, memory);
     for (int i = 0; i < lines; i++) {
-        for (int x = 0; turned && x < columns; x++)
-            turn[x] = from[(column + x) * matrix->stride + line + i];
-        ordo_emulator_tile_set(
-            &tile, i, turned ? turn : from + (line + i) * matrix->stride + column, columns);
+        for (int x = 0; transposed && x < columns; x++)
+            column_of[x] = from[(column + x) * matrix->stride + line + i];
+        ordo_emulator_tile_set(&tile, i,
+                               transposed ? column_of : from + (line + i) * matrix->stride + column,
+                               columns);
     }
     return tile;
 }
@@ -154,7 +155,7 @@ ordo_status ordo_emulator_gemm(const ordo_gemm_problem *problem, const ordo_gemm
     job j = { .problem = problem, .call = call };
     const char *target = NULL;
     ORDO_TRY(ordo_target_name(&target)); /* a wrong ORDO_CPU */
-    assert(ordo_emulator_tile_bytes(TILE_ROWS, DEPTH) == sizeof(((memory *)NULL)->a));
-    assert(ordo_emulator_tile_bytes(DEPTH, TILE_COLUMNS) == sizeof(((memory *)NULL)->b));
-    return ordo_pool_run(call->threads, sizeof(memory), work, &j);
+    assert(ordo_emulator_tile_bytes(TILE_ROWS, DEPTH) == sizeof(((panels *)NULL)->a));
+    assert(ordo_emulator_tile_bytes(DEPTH, TILE_COLUMNS) == sizeof(((panels *)NULL)->b));
+    return ordo_pool_run(call->threads, sizeof(panels), work, &j);
 }

@@ -14,20 +14,20 @@ typedef struct memory {
 
 static float *array(int64_t count)
 {
-    float *made = count > 0 ? malloc((size_t)count * sizeof *made) : NULL;
-    if (count > 0 && !made)
+    float *data = count > 0 ? malloc((size_t)count * sizeof *data) : NULL;
+    if (count > 0 && !data)
         exit(1);
-    if (made)
-        memset(made, POISON, (size_t)count * sizeof *made);
-    return made;
+    if (data)
+        memset(data, POISON, (size_t)count * sizeof *data);
+    return data;
 }
 
 static float *input(int64_t count, uint64_t seed)
 {
-    float *made = array(count);
+    float *data = array(count);
     for (int64_t x = 0; x < count; x++)
-        made[x] = (float)check_uniform(&seed);
-    return made;
+        data[x] = (float)check_uniform(&seed);
+    return data;
 }
 
 /* `p` is resolved; the first rows are those of any larger problem of the same seed. */

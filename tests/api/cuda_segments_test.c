@@ -154,16 +154,16 @@ static bool waits(const fake_record *f, int a, int b)
 static void check_order(const fake_record *f, const void *side, int segments)
 {
     const fake_launch *l = f->launches;
-    int bits[16] = { 0 }, passes[16] = { 0 }, made = 0, ran = 0;
+    int bits[16] = { 0 }, passes[16] = { 0 }, filled = 0, ran = 0;
     for (int i = 0; i < f->launched; i++) {
-        if (l[i].kind == FAKE_BITS && made < 16)
-            bits[made++] = i;
+        if (l[i].kind == FAKE_BITS && filled < 16)
+            bits[filled++] = i;
         if (l[i].kind == FAKE_PASS && ran < 16)
             passes[ran++] = i;
     }
-    CHECK_INT(made, segments);
+    CHECK_INT(filled, segments);
     CHECK_INT(ran, segments);
-    for (int n = 0; n < segments && made == segments && ran == segments; n++) {
+    for (int n = 0; n < segments && filled == segments && ran == segments; n++) {
         CHECK(l[bits[n]].stream == side && l[passes[n]].stream != side);
         CHECK(l[bits[n]].thing == l[passes[n]].thing);
         CHECK(n == 0 || l[passes[n]].thing != l[passes[n - 1]].thing);

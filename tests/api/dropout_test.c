@@ -320,7 +320,7 @@ TEST(packed_padded_and_dense_agree)
 {
     for (int keying = 0; keying < 2; keying++) {
         static const int32_t cu_q[] = { 0, 20, 20, 57 }, cu_kv[] = { 0, 150, 160, 161 };
-        static const int64_t ids[] = { 0, 1, 2 }, turned[] = { 2, 0, 1 };
+        static const int64_t ids[] = { 0, 1, 2 }, moved[] = { 2, 0, 1 };
         ordo_problem dense = problem_of(3, 2, 37, 150, 0.25), packed = dense, padded = dense;
         dense.dropout.keying = packed.dropout.keying = padded.dropout.keying = (ordo_keying)keying;
         packed.layout = ORDO_PACKED;
@@ -331,7 +331,7 @@ TEST(packed_padded_and_dense_agree)
         in_pack.cu_q = cu_q;
         in_pack.cu_kv = cu_kv;
         in_pack.sequence_ids = ids;
-        reordered.sequence_ids = turned;
+        reordered.sequence_ids = moved;
         for (int64_t b = 0; b < 3; b++)
             for (int64_t h = 0; h < 2; h++) {
                 size_t n;

@@ -23,9 +23,9 @@ static request on(ordo_backend backend)
 static bool plans(const request *r)
 {
     ordo_plan *plan = NULL;
-    const bool made = create(r, &plan) == ORDO_OK;
+    const bool created = create(r, &plan) == ORDO_OK;
     ordo_plan_destroy(plan);
-    return made;
+    return created;
 }
 
 TEST(types_and_largest_head_sizes_are_those_of_plans)

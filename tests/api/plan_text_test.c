@@ -155,13 +155,13 @@ static void with_machines(void (*use)(const ordo_machine *const machines[2]))
 static void round_trips(const ordo_machine *const machines[2])
 {
     uint64_t seed = 41;
-    int made = 0, asked = 0;
-    for (; made < 3000 && check_failures == 0; asked++) {
+    int created = 0, asked = 0;
+    for (; created < 3000 && check_failures == 0; asked++) {
         ordo_plan *plan = random_plan(&seed, machines), *again = NULL;
         char line[LINE];
         if (!plan)
             continue;
-        made++;
+        created++;
         print(plan, line);
         check_words(plan, line);
         if (ordo_plan_parse(&again, line) != ORDO_OK)
@@ -171,8 +171,8 @@ static void round_trips(const ordo_machine *const machines[2])
         ordo_plan_destroy(plan);
         ordo_plan_destroy(again);
     }
-    printf("  %d of %d requests made a plan\n", made, asked);
-    CHECK(asked < 4 * made); /* or the generator finds too few */
+    printf("  %d of %d requests made a plan\n", created, asked);
+    CHECK(asked < 4 * created); /* or the generator finds too few */
 }
 
 TEST(three_thousand_round_trips)

@@ -300,8 +300,8 @@ TEST(keys_by_default_and_none)
         CHECK_INT(ordo_problem_resolve(&p, &r), ORDO_OK);
         CHECK_INT(r.kv_len, rows[i].keys);
         CHECK_INT(r.total_kv, rows[i].total);
-        const ordo_problem given = ordo_problem_original(&r);
-        CHECK_INT(ordo_problem_resolve(&given, &again), ORDO_OK);
+        const ordo_problem original = ordo_problem_original(&r);
+        CHECK_INT(ordo_problem_resolve(&original, &again), ORDO_OK);
         CHECK_INT(again.kv_len, r.kv_len);
         CHECK_INT(again.total_kv, r.total_kv);
     }

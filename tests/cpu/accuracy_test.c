@@ -16,7 +16,7 @@ static void check(attention_case *c, const ordo_plan_options *options, int threa
 /* How often each feature was drawn: the generator must not quietly stop drawing one. */
 typedef struct drawn {
     int dtypes[3], layouts[3], masks[3];
-    int windows, caps, slopes, shared, dims, empty, dlse, generated, stored, fa2, shards, turned;
+    int windows, caps, slopes, shared, dims, empty, dlse, generated, stored, fa2, shards, negative;
     int sinks;
 } drawn;
 
@@ -36,7 +36,7 @@ static void count(drawn *n, const attention_case *c)
     n->generated += p->dropout.p > 0 && !c->bits;
     n->fa2 += p->dropout.keying == ORDO_KEYING_FA2;
     n->shards += p->shard.head0 > 0;
-    n->turned += p->scale < 0;
+    n->negative += p->scale < 0;
     n->sinks += c->sinks;
     for (int64_t b = 0; b < p->batch; b++)
         n->empty += case_length(c, false, b) == 0 || case_length(c, true, b) == 0;

@@ -72,7 +72,7 @@ static void fill(float *to, uint64_t *state, int count)
 
 TEST(a_panel_and_its_transpose_agree)
 {
-    static float data[ROOM], rows[ROOM], turned[ROOM];
+    static float data[ROOM], rows[ROOM], transposed[ROOM];
     uint64_t state = 11;
     fill(data, &state, ROOM);
     FOR_TARGETS(k)
@@ -81,16 +81,16 @@ TEST(a_panel_and_its_transpose_agree)
         const int dim = (int)check_between(&state, 1, 128), ld = 144;
         const int bad = (int)check_between(&state, 0, count * dim - 1);
         CHECK(k->load(rows, ld, data, ORDO_F32, dim, count, dim));
-        CHECK(k->load_transposed(turned, ld, data, ORDO_F32, dim, count, dim));
+        CHECK(k->load_transposed(transposed, ld, data, ORDO_F32, dim, count, dim));
         for (int r = 0; r < count; r++)
             for (int d = 0; d < (dim + 15) / 16 * 16; d++) {
                 const float want = d < dim ? data[r * dim + d] : 0;
-                CHECK(rows[r * ld + d] == want && (d >= dim || turned[d * ld + r] == want));
+                CHECK(rows[r * ld + d] == want && (d >= dim || transposed[d * ld + r] == want));
             }
         const float kept = data[bad];
         data[bad] = trial % 2 ? INFINITY : NAN;
         CHECK(!k->load(rows, ld, data, ORDO_F32, dim, count, dim));
-        CHECK(!k->load_transposed(turned, ld, data, ORDO_F32, dim, count, dim));
+        CHECK(!k->load_transposed(transposed, ld, data, ORDO_F32, dim, count, dim));
         data[bad] = kept;
     }
 }

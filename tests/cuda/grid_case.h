@@ -191,14 +191,14 @@ static inline size_t grid_at(const grid_case *c, int tensor, int64_t b, int64_t 
 static inline ordo_tensor grid_tensor(const grid_case *c, int tensor, void *data)
 {
     const int64_t row = grid_row_stride(c, tensor);
-    ordo_tensor made = { .data = data };
+    ordo_tensor view = { .data = data };
     if (c->head_gap == 0 && c->row_gap == 0)
-        return made;
-    made.stride[0] = grid_space(c, grid_tensors[tensor].keys, 0) * row; /* not read if packed */
-    made.stride[1] = row;
-    made.stride[2] = grid_head_stride(c, tensor);
-    made.stride[3] = 1;
-    return made;
+        return view;
+    view.stride[0] = grid_space(c, grid_tensors[tensor].keys, 0) * row; /* not read if packed */
+    view.stride[1] = row;
+    view.stride[2] = grid_head_stride(c, tensor);
+    view.stride[3] = 1;
+    return view;
 }
 
 static inline double grid_value(const grid_case *c, uint16_t half)

@@ -10,13 +10,13 @@ extern "C" {
 }
 
 /* Ends the program if the call is refused or fails. */
-static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_call &given)
+static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_call &call)
 {
     ordo_call checked;
     ordo_block_mask mask;
     ordo_cuda_pass pass;
     char why[300] = "";
-    must_ordo(ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &given,
+    must_ordo(ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &call,
                               &checked, &mask),
               "call");
     must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");

@@ -149,11 +149,11 @@ static void read_arrays(reader *r, const ordo_problem *p, call_memory *m)
     m->call.sequence_ids = byte(r) % 2 ? block_data(&m->ids) : NULL;
     for (int x = 0; x < MOST_BATCH * MOST_HEADS; x++)
         slopes[x] = x < 4 ? (float)real(r) : slopes[x - 4];
-    const bool given = p->alibi != (byte(r) == 255);
+    const bool present = p->alibi != (byte(r) == 255);
     m->call.slopes_batch_stride = byte(r) % (MOST_HEADS + 1);
     const int64_t last = (p->batch - 1) * m->call.slopes_batch_stride, end = last + p->heads;
     m->slopes = block_of(slopes, (size_t)(end > 0 ? end : 0) * sizeof *slopes);
-    m->call.slopes = given ? block_data(&m->slopes) : NULL;
+    m->call.slopes = present ? block_data(&m->slopes) : NULL;
     const uint64_t seed = (uint64_t)byte(r), offset = (uint64_t)number(r, 255);
     m->seed = block_of(&seed, sizeof seed);
     m->offset = block_of(&offset, sizeof offset);
@@ -223,8 +223,8 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     m->call.workspace = m->work;
     read_arrays(r, p, m);
     m->bits = block_open(keep_words(p, m) * sizeof(uint32_t), r);
-    const int given = byte(r);
-    if (given == 255 || (given % 4 == 1 && p->dropout.p > 0))
+    const int which = byte(r);
+    if (which == 255 || (which % 4 == 1 && p->dropout.p > 0))
         m->call.keep_bits = block_data(&m->bits);
     m->call.threads = byte(r) == 255 ? -1 : byte(r) % 5;
     switch (byte(r)) { /* now and then something is missing or crooked */
@@ -270,10 +270,10 @@ static void check_memory(const call_memory *m, bool forward, bool backward)
     }
     fine = fine && (forward ? guards_unchanged(&m->lse) : block_unchanged(&m->lse));
     const block *const gradients[] = { &m->dsink, &m->dsink_parts };
-    const bool given[] = { m->call.dsink != NULL, m->call.dsink_parts != NULL };
+    const bool present[] = { m->call.dsink != NULL, m->call.dsink_parts != NULL };
     for (int x = 0; x < 2; x++)
-        fine = fine && (backward && given[x] ? guards_unchanged(gradients[x])
-                                             : block_unchanged(gradients[x]));
+        fine = fine && (backward && present[x] ? guards_unchanged(gradients[x])
+                                               : block_unchanged(gradients[x]));
     if (!fine)
         abort();
 }
