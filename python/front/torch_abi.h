@@ -3,7 +3,7 @@
  * PyTorch keeps these functions and their types from release to release (torch/csrc/stable in its
  * headers); those named here exist since 2.10. They are declared again, so that the front compiles
  * without PyTorch, and looked up when it is opened, so that it links to none of PyTorch's
- * libraries. tests/python/torch_front/test_abi.py compares the declarations with PyTorch's own
+ * libraries. tests/python/torch_front/test_package.py compares the declarations with PyTorch's own
  * headers. */
 #ifndef ORDO_TORCH_ABI_H
 #define ORDO_TORCH_ABI_H

@@ -41,6 +41,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "dout": ("dense", "expanded", "strided", "of lse", "of both", "lse expanded", "negative"),
 }  # fmt: skip
 
+EMPTY = ("no keys", "no rows", "no sequence")  # of lengths
 WITHOUT_LSE = ("dense", "expanded", "strided", "negative")  # of dout
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PLAIN = {
@@ -63,7 +64,7 @@ def allowed(v: Values, situation: str) -> bool:
     if DEVICE != "cpu" and not _allowed_there(v, situation):
         return False
     drops, packed = v["dropout"] != "none", v["layout"] in ("packed", "gaps")
-    empty = v["lengths"] in ("no keys", "no rows", "no sequence")
+    empty = v["lengths"] in EMPTY
     if v["mode"] != "auto" and not drops or v["ids"] == "given" and not drops:
         return False
     if v["dropout"] in ("prepared", "generator") and situation not in PLAIN:
@@ -124,18 +125,24 @@ def draw(situation: str, count: int, seed: int, pairs: bool) -> list[Case]:
             if values is None:
                 open_ones.discard(target)
                 continue
-            covers = sum(set(x) <= values.items() for x in open_ones)
+            covers = sum(_covers(values, x) for x in open_ones)
             if covers > most:
                 most, best = covers, values
         if best is None:
             continue
-        open_ones = {x for x in open_ones if not set(x) <= best.items()}
+        open_ones = {x for x in open_ones if not _covers(best, x)}
         cases.append(Case(situation, best, r.randrange(10**6)))
     while len(cases) < count:
         values = _complete(r, {}, situation)
         assert values is not None, situation
         cases.append(Case(situation, values, r.randrange(10**6)))
     return cases
+
+
+def _covers(values: Values, target: tuple[Any, ...]) -> bool:
+    """A call of no elements, which computes nothing, covers pairs with its lengths alone."""
+    lengths = values["lengths"]
+    return set(target) <= values.items() and (lengths not in EMPTY or ("lengths", lengths) in target)
 
 
 def _wanted(r: random.Random, situation: str, pairs: bool) -> Iterator[tuple[Any, ...]]:
@@ -156,6 +163,8 @@ def _complete(r: random.Random, fixed: Values, situation: str) -> Values | None:
             if r.random() < usual and axis != "entry" and (axis, situation) != ("dtype", "autocast"):
                 values[axis] = choices[0]
         values.update(fixed)
+        if values["lengths"] in EMPTY and "lengths" not in fixed:
+            continue
         if allowed(values, situation):
             return values
     return None

@@ -33,10 +33,9 @@ import situations
 import torch
 import torch.nn.functional as F
 from bits import same
+from ordo.compat import flash_attn
 from ordo.run._reproducible import needs_cublas_variable
 from ordo.torch import _front, _node
-from ordo.torch._call import Arguments
-from ordo.torch._kept import kept_elements, signed_probabilities
 from situations import captured, on_another_stream
 from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 from torch.nn.attention.flex_attention import create_block_mask
@@ -341,20 +340,18 @@ def drawn_in_a_graph():
 def debug_mask():
     """S_dmask: made on the device without a wait, the sign the host's mask; in a graph."""
     flat = [x.detach()[0] for x in tensors(batch=1, rows=700)[0]]
-    rng, ends = torch.tensor([3, 4], device=cases.DEVICE), (0, 100, 100, 384, 700)
-    rules = dict(dropout_p=0.3, causal=True, rng_state=rng)
-    lists = dict(cu_q=ints(*ends), cu_kv=ints(*ends), max_q=316, max_kv=316)
-    for inputs, more in (([x[None] for x in flat], {}), (flat, lists)):
-        *_, seen = _attention.run_inputs(*inputs, Arguments(**rules, **more))
-        signed, (q, k, v, given, others) = signed_probabilities(*seen), seen
-        given = type(given)(*[None if x is None else x.cpu() for x in given])
-        keep = kept_elements(q.cpu(), k.cpu(), v.cpu(), given, others)
-        own = [y - x for x, y in zip(ends, ends[1:])] if more else [700]
-        for b, size in enumerate(own):
-            part = torch.signbit(signed).cpu()[b, :, :size, :size]
-            expect(torch.equal(part, ~keep[b, :, :size, :size]), f"sequence {b}: other signs")
+    rng, ends = torch.tensor([3, 4], device=cases.DEVICE), ints(0, 100, 100, 384, 700)
+    rules = dict(causal=True, return_attn_probs=True)
+    for call, given in (
+        (flash_attn.flash_attn_func, [x[None] for x in flat]),
+        (flash_attn.flash_attn_varlen_func, [*flat, ends, ends, 316, 316]),
+    ):
+        signed = call(*given, 0.3, rng_state=rng, **rules)[2]
+        there = [x.cpu() if torch.is_tensor(x) else x for x in given]
+        host = call(*there, 0.3, rng_state=torch.tensor([3, 4]), **rules)[2]
+        expect(torch.equal(signed.signbit().cpu(), host.signbit()), "other signs")
         if cuda():
-            replay, (held,) = captured(lambda seen=seen: (signed_probabilities(*seen),))
+            replay, (held,) = captured(lambda: (call(*given, 0.3, rng_state=rng, **rules)[2],))  # noqa: B023
             for seed in (9, 3):
                 rng[0] = seed
                 replay()

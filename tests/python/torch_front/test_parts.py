@@ -1,4 +1,4 @@
-"""ordo.torch.backward_part(): the rows of a sequence in parts, and some gradients alone."""
+"""ordo.torch.backward_part(), tree_sum(), and what FlopCounterMode counts of calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ordo
 import ordo.torch
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 ROWS, HEADS, KV_HEADS = 300, 4, 2
 CUTS = (0, 64, 192, ROWS)
@@ -80,9 +82,104 @@ def test_without_rows_the_sums_stay():
     assert (dk_sums == 0).all() and (dv_sums == 0).all()
 
 
-def test_the_negative_bit_counts():
+def test_the_negative_bit_counts_in_parts():
     tensors, dlse, _ = whole()
     expected = ordo.torch.backward_part(*tensors, dlse=dlse)
     negative = [torch._neg_view(-x) for x in (*tensors, dlse)]
     found = ordo.torch.backward_part(*negative[:6], dlse=negative[6])
     assert all(torch.equal(x, y) for x, y in zip(expected, found))
+
+
+# ---- products that are counted ----
+
+
+def counted(call, gradients=True):
+    with FlopCounterMode(display=False) as counter:
+        made = call()
+        if gradients:
+            made.sum().backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("more", [{}, {"causal": True, "dropout_p": 0.5, "seed": 1}, {"sink": torch.zeros(4)}])
+def test_as_sdpa(more):
+    q, k, v = (torch.randn(2, n, 4, d, requires_grad=True) for n, d in ((24, 16), (40, 16), (40, 8)))
+    across, scores = [x.transpose(1, 2) for x in (q, k, v)], 2 * 4 * 24 * 40
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert counted(lambda: F.scaled_dot_product_attention(*across), False) == 2 * scores * (16 + 8)
+    assert counted(lambda: ordo.torch.attention(q, k, v, **more)[0]) == 2 * scores * (4 * 16 + 3 * 8)
+
+
+def test_sequences_and_parts_count_their_own_rows_and_masks_all():
+    q, k, v = (torch.randn(64, 4, 16, requires_grad=True) for _ in range(3))
+    ends = torch.tensor([0, 40, 64], dtype=torch.int32)
+    flops = counted(lambda: ordo.torch.attention(q, k, v, cu_q=ends, cu_kv=ends)[0])
+    assert flops == 7 * 2 * 4 * 16 * (40**2 + 24**2)
+    q, k, v = (torch.randn(1, 256, 4, 16) for _ in range(3))
+    o, lse = ordo.torch.attention(q, k, v)
+    some = torch.ones_like(o)[:, :64], q[:, :64], k, v, o[:, :64], lse[:, :, :64].contiguous()
+    sums = dict(carry="out", dk_sums=torch.zeros_like(k), dv_sums=torch.zeros_like(v))
+    assert counted(lambda: ordo.torch.backward_part(*some, **sums), False) == 5 * 2 * 4 * 16 * 64 * 256
+    mask = ordo.BlockMask.from_chunks(256, 256, 128)
+    assert counted(lambda: ordo.torch.attention(q, q, q, block_mask=mask), False) == 2 * 2 * 4 * 16 * 256 * 256
+
+
+# ---- sums in the order of a tree ----
+
+
+def tree(values):
+    while len(values) > 1:
+        pairs = [values[x : x + 2] for x in range(0, len(values), 2)]
+        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]
+
+
+def draw(count, dtype, shape=(33, 17)):
+    made = torch.Generator().manual_seed(count)
+    return [torch.randn(shape, generator=made).mul(2.0 ** (x % 11)).to(dtype) for x in range(count)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 300])
+def test_sum_is_the_tree(count, dtype):
+    inputs = draw(count, dtype)
+    made = ordo.torch.tree_sum(inputs)
+    assert made.dtype == torch.float32
+    assert torch.equal(made, tree([x.float() for x in inputs]))
+    if torch.cuda.is_available():
+        there = ordo.torch.tree_sum([x.cuda() for x in inputs])
+        assert torch.equal(there.cpu().view(torch.int32), made.view(torch.int32))
+
+
+def test_sums_in_place_and_without_gradients():
+    a, b = draw(2, torch.float32)
+    expected = a + b
+    made = ordo.torch.tree_sum([a.requires_grad_(), b.t().contiguous().t()], out=a)
+    assert made is a and torch.equal(a, expected)
+    assert ordo.torch.tree_sum([torch.empty(0, 3)]).shape == (0, 3)
+
+
+def test_the_negative_bit_counts_in_sums():
+    a, b = draw(2, torch.float32)
+    negative = torch._neg_view(-a)
+    assert torch.equal(ordo.torch.tree_sum([negative, b]), a + b)
+    with pytest.raises(ordo.Error, match=r"out.is_neg\(\) True"):
+        ordo.torch.tree_sum([a, b], out=negative)
+
+
+def test_bad_tensors_of_sums_are_refused():
+    a, sparse = torch.zeros(4, 6), torch.ones(4, 6).to_sparse()
+    for inputs, out, message in (
+        ([], None, "inputs []"),
+        ([a, a[:2]], None, "inputs[1].shape torch.Size([2, 6]): expected torch.Size([4, 6])"),
+        ([a, a.half()], None, "inputs[1].dtype torch.float16: expected torch.float32"),
+        ([a.double()], None, "inputs[0].dtype torch.float64"),
+        ([a.to("meta")], None, "device meta"),
+        ([a], a.half(), "out.dtype torch.float16"),
+        ([a], torch.zeros(6, 4).t(), "out.stride()"),
+        ([a, sparse], None, "inputs[1].layout torch.sparse"),
+        ([a], sparse, "out.layout torch.sparse_coo: expected torch.strided"),
+    ):
+        with pytest.raises(ordo.Error) as error:
+            ordo.torch.tree_sum(inputs, out=out)
+        assert message in str(error.value)

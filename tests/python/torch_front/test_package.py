@@ -1,7 +1,9 @@
-"""libordo_torch.so: no tie to one PyTorch, and what is said where it cannot be loaded."""
+"""The package: its files, libordo_torch.so with no tie to one PyTorch, examples and pages."""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import shutil
 import subprocess
@@ -15,11 +17,62 @@ import pytest
 import torch
 from bits import same
 from ordo._library import path
-from ordo.torch import _front
-from ordo.torch._inputs import plan_of
+from ordo.torch import _front, _inputs
 
 SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
 LIBRARY = Path(path).with_name("libordo_torch.so")
+FOLDER = Path(ordo.__file__).parent
+
+# Lowest first.
+ORDER = [
+    "_front", "_inputs", "_blocks", "_call", "_dropout", "_node", "_parts", "_kept", "_pages", "_attention", "_flash",
+    "_sdpa", "_sum", "_linear", "_invariant",
+    "__init__",
+]  # fmt: skip
+
+
+def imported(path):
+    """Names of the modules beside `path` that it imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            yield from [node.module] if node.module else [x.name for x in node.names]
+
+
+def test_imports_go_one_way_down():
+    files = {path.stem: path for path in (FOLDER / "torch").glob("*.py")}
+    assert sorted(files) == sorted(ORDER)
+    for at, name in enumerate(ORDER):
+        for other in imported(files[name]):
+            assert other in ORDER[:at], f"{name} imports {other}"
+
+
+def test_nothing_reads_the_text_of_an_error():
+    for path in FOLDER.rglob("*.py"):
+        if path.name != "_library.py":  # which defines it
+            names = [x.attr for x in ast.walk(ast.parse(path.read_text()))
+                     if isinstance(x, ast.Attribute)]  # fmt: skip
+            assert "message" not in names, path
+
+
+@pytest.mark.parametrize(
+    "dim, v_dim, width", [(64, 64, 0), (72, 72, 0), (60, 60, 64), (1, 1, 8), (64, 128, 0),
+                          (20, 36, 40), (128, 64, 0), (255, 256, 256)]
+)  # fmt: skip
+def test_head_sizes_are_filled_up_to_what_cuda_takes(dim, v_dim, width):
+    assert _inputs.fill_width(dim, v_dim) == width
+
+
+def test_limits_are_those_of_plans():
+    for backend, machine in (("cpu", "host"), ("cuda", "h200")):
+        limits = ordo.backend_limits(backend)
+        problem = ordo.Problem(heads=1, q_len=1, dtype="bf16", head_dim=limits.head_dim_max)
+        assert "bf16" in limits.dtypes and ("f32" in limits.dtypes) == (backend == "cpu")
+        ordo.Plan(problem, machine)
+        with pytest.raises(ordo.Error, match="head_dim"):
+            ordo.Plan(problem.replace(head_dim=limits.head_dim_max + 1), machine)
+
+
+# ---- the library ----
 
 
 def test_without_it_the_import_says_what_is_missing(tmp_path):
@@ -83,11 +136,11 @@ def test_threads_that_make_the_first_call_together_keep_one_plan():
 
 def test_the_machine_is_read_anew_after_forget(monkeypatch):
     x = torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16)
-    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
+    assert _inputs.plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
     monkeypatch.setenv("ORDO_EMULATE", "h200")
-    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
+    assert _inputs.plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
     _front.forget_plans()
-    assert plan_of(x, x, x, (0, 0.125, [])).info.backend == "emulator"
+    assert _inputs.plan_of(x, x, x, (0, 0.125, [])).info.backend == "emulator"
     monkeypatch.undo()
     _front.forget_plans()
 
@@ -131,3 +184,47 @@ def test_the_functions_are_declared_as_in_pytorchs_headers(tmp_path):
     command = ["c++", "-std=c++17", "-fsyntax-only", "-I", include, "-I", SOURCES, source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# ---- examples and pages ----
+
+
+def run(root, *command):
+    settings = {**os.environ, "PYTHONPATH": str(root / "python"), "PYTHONWARNINGS": "ignore"}
+    rest = dict(cwd=root, env=settings, timeout=600, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *command], **rest)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["torch_flash", "torch_sdpa", "torch_transformers", "decode"])
+def test_examples_see_equal_bits(root, name):
+    if name == "torch_transformers":
+        pytest.importorskip("transformers")
+    said = run(root, f"examples/{name}.py")
+    assert "\nequal\n" in said and "DIFFERENT" not in said
+
+
+def test_the_recorder_and_the_audit_find_the_flipped_bit(root):
+    said = run(root, "examples/torch_recorder.py")
+    assert said.startswith("equal: 20 steps") and "\nDIFFERENT at step 17: weight qkv.weight\n" in said
+    said = run(root, "examples/audit.py")
+    assert "\nequal: every bit of " in said and "\nDIFFERENT: 1 of " in said
+    assert f"/{said.splitlines()[2]}, backward unit " in said
+    assert "dv, sequence 1, row 196, head 0, column 27: found 0x" in said
+    assert "; the file has changed since it was recorded: dv\n" in said
+
+
+def test_the_generated_page_is_up_to_date(root):
+    pytest.importorskip("transformers")
+    run(root, "tools/torch-paths", "--check")
+
+
+def test_numpy_alone_does_not_load_pytorch(root):
+    run(root, "-c", "import ordo, sys; sys.exit('torch' in sys.modules)")
+
+
+def test_the_script_for_cuda_checks_itself_on_the_cpu(root):
+    names = ["alone", "flex_masks", "debug_mask", "sdpa_by_ordo", "recorder"]
+    said = run(root, "tests/python/torch_front/on_cuda.py", "--device", "cpu", *names)
+    assert f"{len(names)} ok, 0 refused, 0 FAIL" in said
