@@ -1,6 +1,8 @@
 /* cuda_gemm.c: a checked matrix product of a cuda plan, as the module takes it. */
 #include "api/cuda_gemm.h"
 
+#include "api/cuda_module.h"
+#include "api/cuda_pass.h"
 #include "base/status.h"
 #include "cuda/pass/gemm.h"
 
@@ -10,11 +12,38 @@ uint64_t ordo_cuda_gemm_workspace(const ordo_gemm_plan *plan)
     return (uint64_t)ordo_gemm_workspace(p->m, p->n, p->sections);
 }
 
-/* The module has no kernels of matrix products yet. */
 ordo_status ordo_cuda_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_call *call)
 {
-    (void)plan, (void)call;
-    return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                     "backend cuda: this module has no matrix products; backends cpu and emulator "
-                     "have them");
+    const ordo_gemm_problem *p = &plan->problem;
+    const ordo_family *family = plan->family;
+    const ordo_cuda_module *module = NULL;
+    char why[ORDO_CUDA_WHY_SIZE] = "";
+    const ordo_cuda_gemm gemm = {
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .sections = p->sections,
+        .in = p->dtype,
+        .out = p->c_dtype,
+        .a = call->a.data,
+        .b = call->b.data,
+        .a_stride = call->a.stride,
+        .b_stride = call->b.stride,
+        .a_rows_are_k = p->a_transposed,
+        .b_rows_are_k = !p->b_transposed,
+        .add = p->add,
+        .c = call->c.data,
+        .c_stride = call->c.stride,
+        .bias = call->bias,
+        .workspace = call->workspace,
+        .stream = call->stream,
+        .capability = family->capability,
+        .kernels = (int32_t)(family->kernels & -family->kernels),
+    };
+    ORDO_TRY(ordo_cuda_ready());
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    if (p->m == 0 || p->n == 0)
+        return ORDO_OK;
+    const ordo_status status = module->gemm(&gemm, why, sizeof why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
 }

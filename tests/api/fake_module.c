@@ -9,6 +9,7 @@
 
 #include "../cuda/host_table.h"
 #include "../cuda/host_tiles.h"
+#include "base/half.h"
 #include "base/xxh64.h"
 #include "fake_attention.h"
 
@@ -250,6 +251,41 @@ static ordo_status sum(const ordo_sum *sum, void *stream, char *why, size_t why_
     return ORDO_OK;
 }
 
+static float number_at(const void *data, ordo_dtype dtype, int64_t at)
+{
+    return dtype == ORDO_F32    ? ((const float *)data)[at]
+           : dtype == ORDO_BF16 ? ordo_f32_from_bf16(((const uint16_t *)data)[at])
+                                : ordo_f32_from_f16(((const uint16_t *)data)[at]);
+}
+
+/* One rounded chain per element, whatever the sections. */
+static ordo_status gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
+{
+    (void)why, (void)why_size;
+    fake_passes.gemm++;
+    fake_passes.last_gemm = *g;
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            const int64_t at = i * g->c_stride + j;
+            float sum = 0;
+            for (int64_t x = 0; x < g->k; x++)
+                sum += number_at(g->a, g->in,
+                                 g->a_rows_are_k ? x * g->a_stride + i : i * g->a_stride + x) *
+                       number_at(g->b, g->in,
+                                 g->b_rows_are_k ? x * g->b_stride + j : j * g->b_stride + x);
+            if (g->bias)
+                sum += number_at(g->bias, g->out, j);
+            if (g->add)
+                sum += ((const float *)g->c)[at];
+            if (g->out == ORDO_F32)
+                ((float *)g->c)[at] = sum;
+            else
+                ((uint16_t *)g->c)[at] =
+                    g->out == ORDO_BF16 ? ordo_bf16_from_f32(sum) : ordo_f16_from_f32(sum);
+        }
+    return ORDO_OK;
+}
+
 /* ---- memory, streams, events ---- */
 
 static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
@@ -368,6 +404,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .fill_words = fill_words,
         .digest = digest,
         .sum = sum,
+        .gemm = gemm,
         .event_wait = await,
     };
     return &table;

@@ -12,14 +12,16 @@ typedef struct fake_launch {
 } fake_launch;
 enum { FAKE_LAUNCHES = 256 }; /* what comes after is not kept */
 
-/* Passes, makings of bits, combinations, digests and sums so far, and the last ones. Exported as
+/* Passes, makings of bits, combinations, digests, sums and matrix products so far, and the last
+ * ones. Exported as
  * `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward, dropout, combine, digest, sum;
+    int forward, backward, dropout, combine, digest, sum, gemm;
     ordo_cuda_pass last;
     ordo_cuda_combine last_combine;
     ordo_sum last_sum;
     void *last_sum_stream;
+    ordo_cuda_gemm last_gemm;
     fake_launch launches[FAKE_LAUNCHES];
     int launched;
 } fake_record;
