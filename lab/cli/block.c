@@ -15,7 +15,7 @@
 enum { LONGEST = 1 << 24, WIDEST = 1 << 20, ALL_MODES = 5 };
 
 typedef struct request {
-    int device, precision, mode, beside, backward_bits, generator;
+    int device, precision, gemm, mode, beside, backward_bits, generator;
     int64_t seq, embed, heads, kv_heads, batch, mlp, segments, rounds, bits, threads, sm_target;
     bool gated, bare, causal, backward, check, force, small_tiles, interference, trace;
     double dropout, seconds;
@@ -43,6 +43,8 @@ static int check_request(request *r)
             return cli_usage("%s: missing; expected a number", needed[i].name);
     if (r->seconds > 3600)
         return cli_usage("--time %g: expected more than 0, and 3600 at most", r->seconds);
+    if (r->gemm < 0)
+        r->gemm = r->precision == 1 || r->sm_target > 0 || r->small_tiles;
     if (r->mode < 0)
         r->mode = r->dropout == 0 ? 0 : ALL_MODES;
     if (r->mode != 0 && r->dropout == 0)
@@ -106,6 +108,7 @@ static ordo_block_job job_of(const request *r)
     job.threads = (int)r->threads;
     job.sm_target = (int)r->sm_target;
     job.small_tiles = r->small_tiles;
+    job.gemm = r->gemm == 1 ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
     return job;
 }
 
@@ -285,7 +288,7 @@ static int run_request(request *r)
 
 int cli_block(int argc, char **argv)
 {
-    request r = { .mode = -1, .beside = -1, .batch = 1 };
+    request r = { .gemm = -1, .mode = -1, .beside = -1, .batch = 1 };
     cli_option shape[] = {
         OPT_INT("--seq", "N", &r.seq, 1, LONGEST, "rows per sequence"),
         OPT_INT("--embed", "N", &r.embed, 1, WIDEST, "width of the model"),
@@ -325,8 +328,11 @@ int cli_block(int argc, char **argv)
                  "cuda: a product and the making of keep bits beside each other"),
         OPT_FLAG("--trace", &r.trace, "cuda: when both ran, by the clock of the device"),
         OPT_INT("--threads", "N", &r.threads, 1, 1024, "cpu (default as many as allowed)"),
-        OPT_INT("--sm-target", "N", &r.sm_target, 1, 1 << 16, "cuda: SMs that a product may use"),
-        OPT_FLAG("--small-tiles", &r.small_tiles, "cuda: products with the smallest tiles"),
+        OPT_CHOICE("--gemm", "ordo|cublaslt", &r.gemm,
+                   "cuda: whose products (default ordo; fp8 and the next two: cublaslt)"),
+        OPT_INT("--sm-target", "N", &r.sm_target, 1, 1 << 16,
+                "cuda: SMs that a product of cublaslt may use"),
+        OPT_FLAG("--small-tiles", &r.small_tiles, "cuda: cublaslt with the smallest tiles"),
         OPT_FLAG("--force", &r.force, "run however long it takes"),
         OPT_JSON(&r.json),
     };

@@ -13,6 +13,11 @@ static const char *precision_name(ordo_precision precision)
                                              : "bf16";
 }
 
+static const char *gemm_name(const ordo_block_job *job)
+{
+    return job->gemm == ORDO_BLOCK_GEMM_CUBLASLT ? "cublaslt" : "ordo";
+}
+
 static const char *generator_name(const ordo_block_job *job)
 {
     return job->generator == ORDO_GENERATOR_COMPARE ? "compare" : "sliced";
@@ -85,6 +90,7 @@ static void shape_json(cli_json *json, const cli_block_report *r)
     const ordo_block_job *job = &r->job;
     cli_json_text(json, "device", job->backend == ORDO_BACKEND_CUDA ? "cuda" : "cpu");
     cli_json_text(json, "precision", precision_name(job->precision));
+    cli_json_text(json, "gemm", gemm_name(job));
     cli_json_int(json, "batch", job->batch);
     cli_json_int(json, "seq", job->seq);
     cli_json_int(json, "embed", job->embed);
@@ -144,10 +150,11 @@ static void print_report(const cli_block_report *r)
            job->batch, job->seq, job->embed, job->heads, r->info.kv_heads, r->info.head_dim,
            r->info.mlp, job->gated ? " gated" : "", job->bare ? ", bare" : "",
            job->causal ? ", causal" : "");
-    printf("device     %s, %s, forward%s\n", job->backend == ORDO_BACKEND_CUDA ? "cuda" : "cpu",
+    printf("device     %s, %s, products of %s, forward%s\n",
+           job->backend == ORDO_BACKEND_CUDA ? "cuda" : "cpu",
            job->precision == ORDO_PRECISION_FP8 ? "fp8 products, bf16 attention"
                                                 : precision_name(job->precision),
-           job->backward ? " and backward" : "");
+           gemm_name(job), job->backward ? " and backward" : "");
     if (job->dropout > 0)
         printf("dropout    %g (%g), generator %s, %d rounds, %" PRIu64
                " bytes of bits, overlapped beside %s\n",

@@ -11,6 +11,7 @@
 #include "base/keep.h"
 #include "base/status.h"
 #include "block/cuda.h"
+#include "block/product.h"
 #include "ordo/device.h"
 
 enum { PIECES = 64, WHY = 400 };
@@ -21,6 +22,7 @@ struct block_device {
     void *stream, *side;
     void *fork, *made;  /* events: the second stream may begin; its bits are made */
     void *start, *stop; /* events of the clock */
+    bool cublaslt;      /* whose products are run */
     bool making;        /* bits are being made on the second stream */
     void *pieces[PIECES];
     int count;
@@ -68,6 +70,7 @@ static ordo_status open_parts(block_device *d, const ordo_block_job *job)
                                          .sm_target = job->sm_target,
                                          .small_tiles = job->small_tiles };
     void **events[] = { &d->fork, &d->made, &d->start, &d->stop };
+    d->cublaslt = job->gemm == ORDO_BLOCK_GEMM_CUBLASLT;
     ORDO_TRY(load(&d->module));
     MODULE_CALL(open, &d->cuda, &options);
     ORDO_TRY(ordo_device_stream_create(&d->stream));
@@ -171,8 +174,22 @@ static ordo_status fill_device(block_device *d, void *to, ordo_dtype dtype, int6
     return ORDO_OK;
 }
 
+static ordo_status multiply_by_ordo(const block_device *d, const block_product *product)
+{
+    const ordo_gemm_problem problem = ordo_block_gemm_problem(product, ORDO_BF16);
+    ordo_gemm_call call = ordo_block_gemm_call(product);
+    ordo_gemm_plan *plan = NULL;
+    call.stream = d->stream;
+    ORDO_TRY(ordo_gemm_plan_create(&plan, &problem, ORDO_BACKEND_CUDA));
+    const ordo_status status = ordo_gemm_run(plan, &call);
+    ordo_gemm_plan_destroy(plan);
+    return status;
+}
+
 static ordo_status multiply_device(block_device *d, const block_product *product)
 {
+    if (!d->cublaslt)
+        return multiply_by_ordo(d, product);
     MODULE_CALL(multiply, d->cuda, product, d->stream);
     return ORDO_OK;
 }

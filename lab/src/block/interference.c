@@ -3,6 +3,7 @@
  * "Beside" is measured from one side at a time: the other side has three times the work, so that it
  * runs all the while. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,8 +193,10 @@ static ordo_status measure(const pair *p, double seconds, ordo_block_interferenc
                                        .fused = kinds[FUSED],
                                        .backward = kinds[BACKWARD],
                                        .backward_dropping = kinds[BACKWARD_DROPPING] };
-    p->parts.module->describe(p->parts.cuda, BLOCK_FORWARD * BLOCK_WEIGHTS + BLOCK_QKV,
-                              out->algorithm, sizeof out->algorithm);
+    snprintf(out->algorithm, sizeof out->algorithm, "ordo");
+    if (p->r->job.gemm == ORDO_BLOCK_GEMM_CUBLASLT)
+        p->parts.module->describe(p->parts.cuda, BLOCK_FORWARD * BLOCK_WEIGHTS + BLOCK_QKV,
+                                  out->algorithm, sizeof out->algorithm);
     return ORDO_OK;
 }
 

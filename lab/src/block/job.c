@@ -60,6 +60,23 @@ static ordo_status check_shape(ordo_block_job *job)
     return ORDO_OK;
 }
 
+/* Which products the options belong to. */
+static ordo_status check_gemm(const ordo_block_job *job)
+{
+    const bool cublaslt = job->gemm == ORDO_BLOCK_GEMM_CUBLASLT;
+    ORDO_TRY(ordo_check_range("gemm", job->gemm, 0, ORDO_BLOCK_GEMM_CUBLASLT));
+    if (cublaslt && job->backend == ORDO_BACKEND_CPU)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "gemm cublaslt: backend cpu multiplies by ordo");
+    if (!cublaslt && job->precision == ORDO_PRECISION_FP8)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "precision fp8: gemm ordo multiplies bf16; expected cublaslt");
+    if (!cublaslt && (job->sm_target != 0 || job->small_tiles))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "sm_target and small_tiles: options of gemm cublaslt; expected 0 and "
+                         "false");
+    return ordo_check_range("sm_target", job->sm_target, 0, 1 << 16);
+}
+
 static ordo_status check_precision(ordo_block_job *job)
 {
     if (job->backend == ORDO_BACKEND_DEFAULT)
@@ -75,11 +92,7 @@ static ordo_status check_precision(ordo_block_job *job)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "precision %s: backend %s multiplies %s",
                          (unsigned)job->precision < 4 ? names[job->precision] : "unknown",
                          ordo_backend_name(job->backend), cuda ? "bf16 and fp8" : "bf16 and f32");
-    if (!cuda && (job->sm_target != 0 || job->small_tiles))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "sm_target and small_tiles: backend cpu has no multiprocessors; expected "
-                         "0 and false");
-    return ordo_check_range("sm_target", job->sm_target, 0, 1 << 16);
+    return check_gemm(job);
 }
 
 /* Rows of a segment: a multiple of the rows that keep bits are stored by, and of a tile of the

@@ -355,6 +355,12 @@ TEST(bad_jobs_are_refused_by_name)
     REFUSES(ORDO_ERR_ARGUMENT, "keep_bits_bytes 0: dropout mode", job.limit_keep_bits = true);
     REFUSES(ORDO_ERR_UNSUPPORTED, "precision fp8: backend cpu multiplies bf16 and f32",
             job.precision = ORDO_PRECISION_FP8);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "gemm cublaslt: backend cpu multiplies by ordo",
+            job.gemm = ORDO_BLOCK_GEMM_CUBLASLT);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "precision fp8: gemm ordo multiplies bf16",
+            job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_FP8);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "sm_target and small_tiles", job.small_tiles = true);
+    REFUSES(ORDO_ERR_ARGUMENT, "gemm 2", job.gemm = 2);
     REFUSES(ORDO_ERR_UNSUPPORTED, "generator compare", job.generator = ORDO_GENERATOR_COMPARE);
     REFUSES(ORDO_ERR_UNSUPPORTED, "backend ref", job.backend = ORDO_BACKEND_REF);
     REFUSES(ORDO_ERR_ARGUMENT, "modes", job.modes = 1u << 9);

@@ -49,6 +49,7 @@ TEST(all_modes_that_drop_have_the_same_bits)
         job.beside = (ordo_block_beside)(which % (ORDO_BLOCK_BESIDE_ALL + 1));
         job.modes = (1u << ORDO_BLOCK_MODES) - 1;
         job.precision = which / 5 & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
+        job.gemm = which / 5 & 1 ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
         job.regenerate = job.bare = which / 10;
         ordo_block_runner *runner = runner_of(&job);
         if (runner == NULL)
@@ -87,11 +88,13 @@ TEST(results_are_near_those_of_the_cpu)
     for (int which = 0; which < 8; which++) {
         ordo_block_job job = device_job();
         job.precision = which & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
+        job.gemm = which & 5 ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
         job.gated = which >> 1 & 1;
         job.bare = which >> 2;
         ordo_block_runner *device = runner_of(&job);
         job.backend = ORDO_BACKEND_CPU;
         job.precision = ORDO_PRECISION_BF16;
+        job.gemm = ORDO_BLOCK_GEMM_ORDO;
         ordo_block_runner *host = runner_of(&job);
         if (device == NULL || host == NULL)
             return;

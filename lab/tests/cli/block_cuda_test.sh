@@ -24,6 +24,19 @@ json block --device cuda --seq 136 --embed 64 --heads 1 --mlp 8 --backward --dro
 is digests_equal true
 is segments 2
 
+# Products of libordo, or of cuBLASLt.
+json block --device cuda $shape --gemm cublaslt
+is gemm '"cublaslt"'
+is digests_equal true
+for words in "" "--gemm ordo"; do
+    # shellcheck disable=SC2086
+    json block --device cuda $shape $words
+    is gemm '"ordo"'
+done
+for words in "--small-tiles" "--sm-target 4" "--precision fp8 --seq 32"; do
+    refuses 3 "expected" block --device cuda ${shape/--seq 24/} --seq 32 --gemm ordo ${words/ --seq 32/}
+done
+
 # The paper's generator: other bits, the same in both modes; nothing makes them inside.
 json block --device cuda $shape --generator compare --rounds 3
 is digests_equal true

@@ -511,6 +511,7 @@ class ordo_block_job(Struct):
         ("threads", c_int),
         ("sm_target", c_int),
         ("small_tiles", c_bool),
+        ("gemm", c_int),
     ]
 
 

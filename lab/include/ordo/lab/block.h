@@ -9,10 +9,10 @@
  * two halves of u. A bare block has no norms and no residuals: n1 = x, h = a wout^T, n2 = h,
  * y = act(u) wdown^T.
  *
- * Attention is libordo's, and so are the products on the cpu (ordo/gemm.h); on cuda they are
- * cuBLASLt's, loaded on demand, each with one algorithm that does not depend on times. Repeated
- * passes give the same bits, and so do all modes with dropout; on the cpu the bits do not depend on
- * the number of threads or the machine either.
+ * Attention is libordo's, and so are the products (ordo/gemm.h); on cuda they may be cuBLASLt's
+ * instead, loaded on demand, each with one algorithm that does not depend on times. Repeated passes
+ * give the same bits, and so do all modes with dropout; on the cpu the bits do not depend on the
+ * number of threads or the machine either.
  *
  * A runner is used by one thread at a time. */
 #ifndef ORDO_LAB_BLOCK_H
@@ -43,6 +43,12 @@ enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
  * that follow attention are computed), and the bits of every other segment while attention of the
  * segment before it runs. So the bits of two segments are in memory. */
 
+/* Whose products are run. */
+typedef enum ordo_block_gemm {
+    ORDO_BLOCK_GEMM_ORDO = 0,
+    ORDO_BLOCK_GEMM_CUBLASLT = 1 /* only on cuda; fp8, sm_target and small_tiles need it */
+} ordo_block_gemm;
+
 /* A block and how it is run. A zeroed field means its default. */
 typedef struct ordo_block_job {
     size_t size;              /* sizeof(ordo_block_job) */
@@ -69,10 +75,12 @@ typedef struct ordo_block_job {
     int64_t segments;         /* of pipelined; 0 = 8; fewer if segments would be short */
     int threads;              /* cpu: 0 = as many as the process may use */
 
-    /* Products of cuda: multiprocessors that each may use (0 = all), and whether the smallest tile
-     * is chosen instead of the first algorithm offered. For measurements of interference. */
+    /* Products of cuBLASLt: multiprocessors that each may use (0 = all), and whether the smallest
+     * tile is chosen instead of the first algorithm offered. For measurements of interference. */
     int sm_target;
     bool small_tiles;
+
+    ordo_block_gemm gemm;
 } ordo_block_job;
 
 #define ORDO_BLOCK_JOB_INIT ORDO_SIZED(ordo_block_job)
