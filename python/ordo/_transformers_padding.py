@@ -108,93 +108,89 @@ def _holes(valid: Tensor) -> Tensor:
     return (starts > 1).any()
 
 
-# ---- valid rows, gathered ----
+# ---- sequences end to end ----
 
 
-class _Tokens(NamedTuple):
-    rows: Tensor  # of the flattened batch
-    ends: Tensor
+class Tokens(NamedTuple):
+    rows: Tensor | None  # of the flattened batch; None: all
+    ends: Tensor  # of the sequences
     longest: int
 
 
-def _valid(mask: Tensor, last: int) -> _Tokens:
+class Packed(NamedTuple):
+    """A batch as sequences end to end."""
+
+    q: Tokens
+    kv: Tokens
+
+
+def taken(x: Tensor, tokens: Tokens) -> Tensor:
+    """Rows of the flattened batch. Each once: however the gradient is scattered back, nothing is
+    added to anything."""
+    return x.flatten(0, 1) if tokens.rows is None else x.flatten(0, 1).index_select(0, tokens.rows)
+
+
+def of_runs(packing: Tensor) -> Packed:
+    """Each run of equal numbers, row after row, is a sequence."""
+
+    def compute(numbers: Tensor) -> Packed:
+        first = torch.ones_like(numbers, dtype=torch.bool)
+        first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+        starts = first.flatten().nonzero().flatten().to(torch.int32)
+        ends = torch.nn.functional.pad(starts, (0, 1), value=numbers.numel())
+        runs = Tokens(None, ends, int(ends.diff().max()))
+        return Packed(runs, runs)
+
+    made: Packed = once(packing, "runs", compute)
+    return made
+
+
+def of_valid(batch: int, rows: int, mask: Tensor, arguments: Arguments) -> Packed:
+    """Valid keys only. Where queries have places among the keys, valid queries only, too."""
+    keys = _valid(mask, mask.shape[1])
+    if _placed(arguments):
+        _check_places(rows, mask, arguments)
+        return Packed(_valid(mask, rows), keys)
+    ends = torch.arange(batch + 1, dtype=torch.int32, device=mask.device) * rows
+    return Packed(Tokens(None, ends, rows), keys)
+
+
+def _valid(mask: Tensor, last: int) -> Tokens:
     """The valid ones of the last tokens of each sequence."""
 
-    def compute(valid: Tensor) -> _Tokens:
+    def compute(valid: Tensor) -> Tokens:
         valid = valid[:, -last:]
         lengths = valid.sum(dim=-1, dtype=torch.int32)
         rows = valid.flatten().nonzero().flatten()
         ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return _Tokens(rows, ends, int(lengths.max()))
+        return Tokens(rows, ends, int(lengths.max()))
 
-    made: _Tokens = once(mask, f"valid {last}", compute)
+    made: Tokens = once(mask, f"valid {last}", compute)
     return made
 
 
-class Ends(NamedTuple):
-    """Of the sequences of a packed batch; the longest of them."""
+def of_chunks(batch: int, rows: int, keys: int, pattern: Any) -> Packed:
+    """The chunks of a causal pattern, of valid tokens only. Queries come last among the keys."""
 
-    q: Tensor
-    kv: Tensor
-    max_q: int
-    max_kv: int
-
-
-# Tensors of some rows, and which of the flattened batch they are; None: all.
-Rows = tuple[Tensor, Tensor, Tensor, Ends | None, Tensor | None]
-
-
-def gathered(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, arguments: Arguments) -> Rows:
-    """Attention to valid keys only. Where queries have places among the keys, of valid queries
-    only, too."""
-    batch, rows = q.shape[:2]
-    keys = _valid(mask, mask.shape[1])
-    if _placed(arguments):
-        _check_places(rows, mask, arguments)
-        valid = _valid(mask, rows)
-        made, longest, ends = _take(q, valid.rows), valid.longest, valid.ends
-    else:
-        valid, made, longest = None, q.flatten(0, 1), rows
-        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
-    ends_of = Ends(ends, keys.ends, longest, keys.longest)
-    own = None if valid is None else valid.rows
-    return made, _take(k, keys.rows), _take(v, keys.rows), ends_of, own
-
-
-def _take(x: Tensor, rows: Tensor | None) -> Tensor:
-    """Rows of the flattened batch. Each once: however the gradient is scattered back, nothing is
-    added to anything."""
-    return x.flatten(0, 1) if rows is None else x.flatten(0, 1).index_select(0, rows)
-
-
-# ---- chunks ----
-
-
-def in_chunks(q: Tensor, k: Tensor, v: Tensor, pattern: Any) -> Rows:
-    """Causal attention within the chunks of a pattern, of valid tokens only."""
-    (batch, rows), keys, size = q.shape[:2], k.shape[1], pattern.chunk
-
-    def compute(shift: Tensor) -> list[tuple[Tensor, Tensor | None]]:
-        """The ends of the queries, which come last among the keys, and of the keys of each chunk;
-        which rows they are."""
+    def compute(shift: Tensor) -> Packed:
         places = torch.arange(keys, device=shift.device)
-        numbers = (places + shift.view(-1, 1)).expand(batch, keys).div(size, rounding_mode="floor")
-        most = (keys - 1) // size + 2  # chunks that keys of a sequence can be in
+        numbers = (places + shift.view(-1, 1)).expand(batch, keys)
+        numbers = numbers.div(pattern.chunk, rounding_mode="floor")
+        most = (keys - 1) // pattern.chunk + 2  # chunks that keys of a sequence can be in
         first = torch.arange(batch, device=shift.device).view(-1, 1) * most
         numbers = numbers - numbers[:, :1] + first
         bounds = torch.arange(batch * most + 1, device=shift.device)
-        made: list[tuple[Tensor, Tensor | None]] = []
+        made: list[Tokens] = []
         for last in (rows, keys):
             mine, kept = numbers[:, keys - last :].flatten(), None
             if pattern.valid is not None:
                 kept = pattern.valid[:, keys - last :].flatten().nonzero().flatten()
                 mine = mine[kept]
-            made.append((torch.searchsorted(mine, bounds).to(torch.int32), kept))
-        return made
+            ends = torch.searchsorted(mine, bounds).to(torch.int32)
+            made.append(Tokens(kept, ends, min(pattern.chunk, last)))
+        return Packed(*made)
 
     valid = pattern.valid
     writes = 0 if valid is None or valid.is_inference() else valid._version
-    kind = f"chunks {batch} {rows} {keys} {writes}"
-    (q_ends, at), (kv_ends, columns) = once(pattern.shift, kind, compute)
-    ends = Ends(q_ends, kv_ends, min(size, rows), min(size, keys))
-    return _take(q, at), _take(k, columns), _take(v, columns), ends, at
+    packed: Packed = once(pattern.shift, f"chunks {batch} {rows} {keys} {writes}", compute)
+    return packed

@@ -41,7 +41,7 @@ from ._transformers_mask import (
     shape_of,
     warn_of_own_code,
 )
-from ._transformers_padding import Ends, Rows, gathered, in_chunks, once, right_padded
+from ._transformers_padding import Packed, Tokens, of_chunks, of_runs, of_valid, once, right_padded, taken
 from .torch import _front as f
 from .torch._attention import call
 from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare
@@ -205,41 +205,38 @@ def attention_forward(
         dropout_p=p,
         sink=s_aux if learnable_sink is None else learnable_sink,
     )
-    ends: Ends | None = None
-    some: Rows | None = None
-    rows: Tensor | None = None
+    packed: Packed | None = None
     if pattern.chunk is not None:
-        some = in_chunks(q, k, v, pattern)
+        packed = of_chunks(*q.shape[:2], k.shape[1], pattern)
     elif pattern.packing is not None:
-        ends = _ends(pattern.packing)
+        packed = of_runs(pattern.packing)
     elif pattern.valid is not None:
         right = right_padded(q.shape[1], pattern.valid, arguments)
         if right is None:
-            some = gathered(q, k, v, pattern.valid, arguments)
+            packed = of_valid(*q.shape[:2], pattern.valid, arguments)
         else:
             arguments = right
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
-        longest = _longest(cu_seq_lens_q, max_length_q), _longest(cu_seq_lens_k, max_length_k)
-        ends = Ends(cu_seq_lens_q, cu_seq_lens_k, *longest)
+        queries = Tokens(None, cu_seq_lens_q, _longest(cu_seq_lens_q, max_length_q))
+        packed = Packed(queries, Tokens(None, cu_seq_lens_k, _longest(cu_seq_lens_k, max_length_k)))
     elif pattern.one is not None:
         torch._assert_async(
             pattern.one,
             "packed sequences under torch.compile: expected cu_seq_lens_q, not position_ids alone",
         )
-    if some is not None:
-        q, k, v, ends, rows = some
-    elif ends is not None:
-        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-    if ends is not None:
+    rows: Tensor | None = None
+    if packed is not None:
+        q, k, v, rows = taken(q, packed.q), taken(k, packed.kv), taken(v, packed.kv), packed.q.rows
         arguments = arguments._replace(
-            cu_q=ends.q, cu_kv=ends.kv, max_q=ends.max_q, max_kv=ends.max_kv
+            cu_q=packed.q.ends, cu_kv=packed.kv.ends, max_q=packed.q.longest, max_kv=packed.kv.longest
         )
-    if some is None and look is not None and attention_mask is not None:
+        look = look if rows is packed.kv.rows is None else None
+    if look is not None and attention_mask is not None:
         last = _repeated(look, pattern, q, k, v, arguments)
         attention_mask.last = last
         return eager(query, key, value, last.call)[0], None
     o, _ = call(q, k, v, arguments)
-    if ends is None:
+    if packed is None:
         return o, None
     shape = query.shape[0], query.shape[2]
     if rows is not None:
@@ -330,24 +327,6 @@ def _one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
     size = sizes[1] if sizes[0] == 1 else sizes[0]
     query, key, value = (x.expand(size, -1, -1, -1) for x in (query, key, value))
     return query, key, value
-
-
-# ---- sequences end to end ----
-
-
-def _ends(packing: Tensor) -> Ends:
-    """Ends of the runs of equal numbers, row after row."""
-
-    def compute(numbers: Tensor) -> Ends:
-        first = torch.ones_like(numbers, dtype=torch.bool)
-        first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
-        starts = first.flatten().nonzero().flatten().to(torch.int32)
-        ends = torch.nn.functional.pad(starts, (0, 1), value=numbers.numel())
-        longest = int(ends.diff().max())
-        return Ends(ends, ends, longest, longest)
-
-    made: Ends = once(packing, "ends", compute)
-    return made
 
 
 def _longest(ends: Tensor, given: int | None) -> int:
