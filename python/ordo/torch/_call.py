@@ -26,13 +26,13 @@ from ._inputs import (
     Call,
     Lists,
     Rules,
+    ask,
     call_of,
     check,
     check_each,
     check_ends,
     check_values,
     fill_width,
-    plan_line,
     sequences,
 )
 
@@ -165,7 +165,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     elif drops:
         refuse_tangents(q, k, v, a.sink)
     listed = any(x is not None for x in lists)
-    if a.block_mask is not None or (drops and not real):
+    values = real and listed and (checked() or (drops and q.is_cpu))
+    if a.block_mask is not None or values or (drops and not real):
         check(q, k, v, lists)
     if a.block_mask is not None:
         lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
@@ -177,11 +178,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
         )
     given = a.seed is not None or a.rng_state is not None
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
-    values = real and listed and (checked() or (drops and q.is_cpu))
-    if values or (real and here and not given):  # a call that is refused has drawn nothing
-        plan_line(q, k, v, call_of(lists, rules))
     if values:
         check_values(q, k, lists, rules)
+    if real and here and not given:  # a call that is refused has drawn nothing
+        ask(q, k, v, call_of(lists, rules))
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists if listed or drops or a.block_mask is not None else NO_LISTS, rules

@@ -154,19 +154,19 @@ def filled(width: int, *tensors: Tensor) -> list[Tensor]:
 # ---- the plan of a call ----
 
 
-def plan_line(q: Tensor, k: Tensor, v: Tensor, call: Call) -> str:
-    """The line of a call's plan; raises Error for what an operator would refuse. Nothing is drawn."""
+def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+    """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
     width = width_of(q, v)
     if width:
         q, k, v = filled(width, q, k, v)
     flags, *rest = call
     line: Tensor = f.run(f.keep_bits, q, k, v, flags | f.ASK, *rest)
-    return line.numpy().tobytes()[:-1].decode()
+    return line
 
 
 def plan_of(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Plan:
     """The plan that C made for a call."""
-    return _parsed(plan_line(q, k, v, call))
+    return _parsed(ask(q, k, v, call).numpy().tobytes()[:-1].decode())
 
 
 _parsed = functools.lru_cache(maxsize=512)(Plan.parse)
