@@ -3,6 +3,7 @@
  * Such kernels are made for this test only; repeat_test.cu delays the plain ones. Without a device
  * of compute capability 9.0: compiled, and skipped. */
 #include "cuda/sm90/backward/launch.h"
+#include "cuda/sm90/backward/rows.h"
 #include "handmade_batch.h"
 
 static int passed, failed;
@@ -12,10 +13,12 @@ static void check(const general_shape &z, ordo_layout layout, bool with_dlse, or
     char why[300] = "";
     backward_case c(z, layout, with_dlse, order);
     const gradients first = c.run();
+    const ordo_backward_instance delayed = backward_varlen<ORDO_DQ_DELAYED, false>(
+        ordo_pass_bucket(&c.pass), ordo_pass_keep_source(&c.pass));
     bool same = true;
     for (int n = 0; n < 2; n++) {
         c.poison();
-        must_ordo(backward_varlen<ORDO_DQ_DELAYED, false>(&c.pass, why, sizeof why), why);
+        must_ordo(ordo_backward_run(&c.pass, delayed, why, sizeof why), why);
         same = same && c.result() == first;
     }
     passed += same;

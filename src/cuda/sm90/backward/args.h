@@ -28,4 +28,11 @@ typedef struct ordo_backward_args {
     ordo_pass_common all;
 } ordo_backward_args;
 
+/* A kernel, its tiles, and its launch parameters. */
+typedef struct ordo_backward_instance {
+    const void *kernel;
+    int32_t rows, keys;
+    unsigned threads, shared_bytes;
+} ordo_backward_instance;
+
 #endif

@@ -5,8 +5,7 @@
 #ifndef CUDA_SM90_BACKWARD_INSTANCES_H
 #define CUDA_SM90_BACKWARD_INSTANCES_H
 
-#include "cuda/pass/pass.h"
-#include "ordo/status.h"
+#include "cuda/sm90/backward/args.h"
 
 #define ORDO_BACKWARD_INSTANCES(INSTANCE)                                                          \
     INSTANCE(dense_bf16, backward_dense_of<false, false>)                                          \
@@ -29,8 +28,9 @@
     INSTANCE(block_mask_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true>)                       \
     INSTANCE(block_mask_f16, backward_varlen<ORDO_DQ_ORDERED, true, true>)
 
+/* The instance for a bucket and keep bits of a source. */
 #define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \
-    ordo_status ordo_backward_##NAME(const ordo_cuda_pass *pass, char *why, size_t why_size);
+    ordo_backward_instance ordo_backward_##NAME(int32_t bucket, ordo_keep_source source);
 ORDO_BACKWARD_INSTANCES(ORDO_BACKWARD_DECLARE)
 
 #endif

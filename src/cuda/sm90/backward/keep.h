@@ -76,8 +76,9 @@ template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backw
     {
         int32_t a, b;
         if constexpr (VARLEN) {
-            load_shared2(at + GENERAL_KEEP + 4, a, b);
-            return { (uint32_t)load_shared(at + GENERAL_KEEP), (uint32_t)a, (uint32_t)b };
+            load_shared2(at + offsetof(general_step, keep_row), a, b);
+            return { (uint32_t)load_shared(at + offsetof(general_step, keep)), (uint32_t)a,
+                     (uint32_t)b };
         }
         load_shared2(at + 16, a, b); /* struct backward_step: head, sequence; row; key */
         const uint32_t id = args.all.batch.first.id + (uint32_t)b * args.all.batch.step.id;

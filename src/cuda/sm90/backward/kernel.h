@@ -20,6 +20,56 @@
 #include "cuda/sm90/backward/sums.h"
 #include "cuda/tile/units.h"
 
+/* The barriers of a block, by one thread. */
+template <class Z> ORDO_DEVICE void backward_barriers(void)
+{
+    extern __shared__ __align__(1024) char smem[];
+    if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+        ordo_fault();
+    mbar_init(Z::KV_FULL, 1);
+    mbar_init(Z::KV_EMPTY, 8);
+    for (int s = 0; s < 2; s++) {
+        mbar_init(Z::Q_FULL + 8 * s, 1);
+        mbar_init(Z::Q_EMPTY + 8 * s, 8);
+        mbar_init(Z::DO_FULL + 8 * s, 1);
+        mbar_init(Z::DO_EMPTY + 8 * s, 8);
+        mbar_init(Z::DQ_FULL + 8 * s, 8);
+        mbar_init(Z::DQ_EMPTY + 8 * s, 1);
+    }
+    for (int i = 0; i < Z::STEPS; i++)
+        mbar_init(Z::STEP_FULL + 8 * i, 1);
+    for (int i = 0; i < Z::AHEAD; i++)
+        mbar_init(Z::STEP_EMPTY + 8 * i, 1);
+    for (int i = 0; i < Z::KEEP_BUFFERS; i++) {
+        mbar_init(Z::KEEP_FULL + 8 * i, Z::MADE ? 8 : 1);
+        mbar_init(Z::KEEP_EMPTY + 8 * i, 8);
+    }
+    mbar_init_fence();
+}
+
+/* The roles of the producer warpgroup, one thread of each warp. */
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool CARRY, bool BLOCKS>
+ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
+{
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    const int warp = threadIdx.x / 32;
+    if (!elect_one())
+        return;
+    if (warp == 0) {
+        if constexpr (VARLEN)
+            general_load<D, SOURCE, BLOCKS>(args);
+        else
+            backward_load<D, SOURCE>(args);
+    } else if (warp <= Z::DQ_BUFFERS) {
+        backward_store<D, MODE, SOURCE, VARLEN, BLOCKS>(args, warp - 1);
+    } else if (warp == 3) {
+        if constexpr (VARLEN)
+            general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
+        else
+            backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
+    }
+}
+
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs dense passes of head size 128 6 %. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
@@ -34,53 +84,16 @@ __global__ void __launch_bounds__(384, 1)
     /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
      * before the last product of dP, which then waits for it after the others' operands. */
     const bool CUT_AHEAD = CARRY && !VARLEN;
-    extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (threadIdx.x == 0) {
-        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
-            ordo_fault();
-        mbar_init(Z::KV_FULL, 1);
-        mbar_init(Z::KV_EMPTY, 8);
-        for (int s = 0; s < 2; s++) {
-            mbar_init(Z::Q_FULL + 8 * s, 1);
-            mbar_init(Z::Q_EMPTY + 8 * s, 8);
-            mbar_init(Z::DO_FULL + 8 * s, 1);
-            mbar_init(Z::DO_EMPTY + 8 * s, 8);
-            mbar_init(Z::DQ_FULL + 8 * s, 8);
-            mbar_init(Z::DQ_EMPTY + 8 * s, 1);
-        }
-        for (int i = 0; i < Z::STEPS; i++)
-            mbar_init(Z::STEP_FULL + 8 * i, 1);
-        for (int i = 0; i < Z::AHEAD; i++)
-            mbar_init(Z::STEP_EMPTY + 8 * i, 1);
-        for (int i = 0; i < Z::KEEP_BUFFERS; i++) {
-            mbar_init(Z::KEEP_FULL + 8 * i, SOURCE == ORDO_KEEP_MADE ? 8 : 1);
-            mbar_init(Z::KEEP_EMPTY + 8 * i, 8);
-        }
-        mbar_init_fence();
-    }
+    if (threadIdx.x == 0)
+        backward_barriers<Z>();
     __syncthreads();
     grid_wait();     /* counters are zero and statistics written */
     grid_let_next(); /* not before: the next kernel reads the counters */
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
-        const int warp = threadIdx.x / 32;
-        if (!elect_one())
-            return;
-        if (warp == 0) {
-            if constexpr (VARLEN)
-                general_load<D, SOURCE, BLOCKS>(args);
-            else
-                backward_load<D, SOURCE>(args);
-        } else if (warp <= Z::DQ_BUFFERS) {
-            backward_store<D, MODE, SOURCE, VARLEN, BLOCKS>(args, warp - 1);
-        } else if (warp == 3) {
-            if constexpr (VARLEN)
-                general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
-            else
-                backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
-        }
+        backward_produce<D, MODE, SOURCE, VARLEN, CARRY, BLOCKS>(args);
         return;
     }
 

@@ -8,6 +8,7 @@
 #include "cuda/sm90/backward/keep.h"
 #include "cuda/sm90/wgmma.h"
 #include "cuda/sm90/zero_rows.h"
+#include "cuda/tile/mask.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
  * written its half of dS and has read what is written next. Two parities, because a warpgroup may
@@ -168,22 +169,14 @@ struct backward_math {
         const int key = load_shared(Z::CHAIN + 4) + key_of(x);
         const int first0 = key >= kv_len ? 1 << 20 : key - column - cut;
         const int first1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
-        show(sc, ones_from(before(first0)), ones_from(before(first1)));
+        const uint32_t seen[2] = { ones_from(before(first0)), ones_from(before(first1)) };
+        mask_bits(sc, seen);
     }
 
     /* How many of this thread's queries come before query x. */
     static __device__ __forceinline__ int before(int x)
     {
         return ordo_columns_before(x, SCORES / 2);
-    }
-
-    /* All but some of its queries become -inf; of its two keys each. */
-    static __device__ __forceinline__ void show(float (&sc)[SCORES], uint32_t seen0, uint32_t seen1)
-    {
-#pragma unroll
-        for (int i = 0; i < SCORES; i++)
-            if (!((i & 2 ? seen1 : seen0) >> (i / 4 * 2 + i % 2) & 1))
-                sc[i] = -INFINITY;
     }
 
     /* ---- varlen passes ---- */
@@ -197,13 +190,15 @@ struct backward_math {
     __device__ __forceinline__ int far(uint32_t j, float &slope) const
     {
         int32_t row, bits;
-        load_shared2(step_at(j) + GENERAL_ROW, row, bits);
+        load_shared2(step_at(j) + offsetof(general_step, row), row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
         if constexpr (BLOCKS &&
                       SOURCE == ORDO_KEEP_GIVEN) /* unsigned takes a register less there */
-            return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x & 3) - key_of((uint32_t)x);
-        return load_shared(Z::CHAIN + CHAIN_AWAY) + row + 2 * (x % 4) - key_of(x);
+            return load_shared(Z::CHAIN + offsetof(backward_chain, away)) + row + 2 * (x & 3) -
+                   key_of((uint32_t)x);
+        return load_shared(Z::CHAIN + offsetof(backward_chain, away)) + row + 2 * (x % 4) -
+               key_of(x);
     }
 
     /* Scores to what the rule gives. */
@@ -229,12 +224,13 @@ struct backward_math {
     /* STEP_ENDS and STEP_CUT, above the head. */
     static __device__ __forceinline__ int32_t special(uint32_t j)
     {
-        return load_shared(step_at(j) + GENERAL_HEAD);
+        return load_shared(step_at(j) + offsetof(general_step, head));
     }
 
     static __device__ __forceinline__ int rows_of(uint32_t j)
     {
-        return load_shared(Z::CHAIN + CHAIN_END) - load_shared(step_at(j) + GENERAL_ROW);
+        return load_shared(Z::CHAIN + offsetof(backward_chain, end)) -
+               load_shared(step_at(j) + offsetof(general_step, row));
     }
 
     __device__ __forceinline__ void zero(uint32_t tile, int count, int valid) const
@@ -255,7 +251,7 @@ struct backward_math {
 
     __device__ __forceinline__ void zero_keys(void) const
     {
-        const int keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
+        const int keys = load_shared(Z::CHAIN + offsetof(backward_chain, keys)) & 255;
         if (keys < Z::KEYS) {
             zero(Z::K, Z::KEYS, keys);
             zero(Z::V, Z::KEYS, keys);
@@ -263,7 +259,7 @@ struct backward_math {
     }
 
     /* Which of this thread's queries have its key, or the one 8 further, in their intervals: bits
-     * as in show(). Queries that do not exist have the interval of the last one. */
+     * as in mask_bits(). Queries that do not exist have the interval of the last one. */
     __device__ __forceinline__ uint2 in_intervals(uint32_t j, int column, int key, int rows,
                                                   const ordo_cuda_block_mask &blocks) const
     {
@@ -289,21 +285,24 @@ struct backward_math {
         int32_t high, low;
         if (!(special(j) & STEP_CUT))
             return;
-        const int row = load_shared(step_at(j) + GENERAL_ROW);
-        const int rows = rows_of(j), keys = load_shared(Z::CHAIN + CHAIN_KEYS) & 255;
-        load_shared2(Z::CHAIN + CHAIN_HIGH, high, low);
+        const int row = load_shared(step_at(j) + offsetof(general_step, row));
+        const int rows = rows_of(j),
+                  keys = load_shared(Z::CHAIN + offsetof(backward_chain, keys)) & 255;
+        load_shared2(Z::CHAIN + offsetof(backward_chain, high), high, low);
         high = wrapping_sum(high, row);
         low = wrapping_sum(low, row);
         const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4), key = key_of(x);
         const int first = key - column - high, last = key - column - low, end = rows - column;
         const int end0 = key < keys ? ordo_min32(last + 1, end) : 0;
         const int end1 = key + 8 < keys ? ordo_min32(last + 9, end) : 0;
-        uint2 seen = { ~0u, ~0u };
+        uint2 listed = { ~0u, ~0u };
         if constexpr (BLOCKS)
             if (special(j) & STEP_PARTIAL)
-                seen = in_intervals(j, column, key, rows, blocks);
-        show(sc, seen.x & ones_from(before(first)) & ~ones_from(before(end0)),
-             seen.y & ones_from(before(first + 8)) & ~ones_from(before(end1)));
+                listed = in_intervals(j, column, key, rows, blocks);
+        const uint32_t seen[2] = { listed.x & ones_from(before(first)) & ~ones_from(before(end0)),
+                                   listed.y & ones_from(before(first + 8)) &
+                                       ~ones_from(before(end1)) };
+        mask_bits(sc, seen);
     }
 
     /* Where the chain's sums go. Dense passes compute the zeros of keys that no query sees. */
@@ -318,8 +317,8 @@ struct backward_math {
         at.dead = false;
         words = at.key | at.head | at.sequence;
         if constexpr (VARLEN) {
-            const int32_t keys = load_shared(Z::CHAIN + CHAIN_KEYS);
-            const int32_t dead = load_shared(Z::CHAIN + CHAIN_DEAD);
+            const int32_t keys = load_shared(Z::CHAIN + offsetof(backward_chain, keys));
+            const int32_t dead = load_shared(Z::CHAIN + offsetof(backward_chain, dead));
             at.keys = keys & 255;
             at.dead = dead != 0;
             words |= keys | dead;

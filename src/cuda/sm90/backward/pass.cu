@@ -4,27 +4,37 @@
 #include <cuda_runtime.h>
 
 #include "cuda/sm90/backward/instances.h"
+#include "cuda/sm90/backward/rows.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
 #include "cuda/support/statistics.h"
 #include "cuda/support/tiles.h"
 
-#define RUN(NAME)                                                                                  \
-    (pass->f16 ? ordo_backward_##NAME##_f16(pass, why, why_size)                                   \
-               : ordo_backward_##NAME##_bf16(pass, why, why_size))
+#define INSTANCE(NAME)                                                                             \
+    (pass->f16 ? ordo_backward_##NAME##_f16(bucket, source)                                        \
+               : ordo_backward_##NAME##_bf16(bucket, source))
+
+static ordo_backward_instance instance_of(const ordo_cuda_pass *pass)
+{
+    const int32_t bucket = ordo_pass_bucket(pass);
+    const ordo_keep_source source = ordo_pass_keep_source(pass);
+    if (ordo_backward_dense(pass) && !ordo_backward_usual_order(pass))
+        return ordo_backward_any_order_bf16(bucket, source);
+    if (ordo_backward_dense(pass))
+        return pass->carry.in || pass->carry.out ? INSTANCE(carry) : INSTANCE(dense);
+    if (pass->blocks.start)
+        return INSTANCE(block_mask);
+    if (!pass->dq.data)
+        return INSTANCE(keys);
+    return pass->dk.data || pass->carry.out ? INSTANCE(varlen) : INSTANCE(queries);
+}
 
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    if (ordo_backward_dense(pass) && !ordo_backward_usual_order(pass))
-        return ordo_backward_any_order_bf16(pass, why, why_size);
-    if (ordo_backward_dense(pass))
-        return pass->carry.in || pass->carry.out ? RUN(carry) : RUN(dense);
-    CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
-    CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
-    CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
-    if (pass->blocks.start)
-        return RUN(block_mask);
-    if (!pass->dq.data)
-        return RUN(keys);
-    return pass->dk.data || pass->carry.out ? RUN(varlen) : RUN(queries);
+    if (!ordo_backward_dense(pass)) {
+        CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
+    }
+    return ordo_backward_run(pass, instance_of(pass), why, why_size);
 }

@@ -162,3 +162,19 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
         *blocks = 1;
     return ORDO_OK;
 }
+
+ordo_status ordo_backward_run(const ordo_cuda_pass *pass, ordo_backward_instance instance,
+                              char *why, size_t why_size)
+{
+    ordo_backward_args args = {};
+    int blocks = 0;
+    CUDA_TRY(
+        ordo_backward_arguments(pass, instance.rows, instance.keys, &args, &blocks, why, why_size));
+    /* Chains that wait for each other: the launch fails if the blocks cannot all be resident. */
+    const bool together = ordo_run_coresident(&pass->run) > 0;
+    const ordo_cuda_grid grid = { (unsigned)blocks, instance.threads, instance.shared_bytes,
+                                  together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
+    CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
+    CUDA_TRY(ordo_cuda_launch(instance.kernel, &args, grid, pass->stream, why, why_size));
+    return ordo_backward_end(pass, !together, why, why_size);
+}

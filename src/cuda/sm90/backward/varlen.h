@@ -9,38 +9,40 @@
 
 #include "cuda/sm90/backward/roles.h"
 
-/* Both in shared memory, in pairs of words; here for their names:
- *
- *   general_step   tile, turn   as in backward_step
- *                  row          first query, in the tensor
- *                  slope        ALiBi's
- *                  head         query head; above it STEP_ENDS, STEP_CUT and STEP_PARTIAL
- *                  keep         bits given: first block of 64 words; made: sequence and head,
- *                               and after that the first row and the block of the whole problem
- *                  interval     block masks: place of the first query among the intervals,
- *                               and after that the first key, in its sequence
- *
- *   general_chain  steps        of all its query heads
- *                  key          first key, in the tensor
- *                  sequence     in the tensors
- *                  end          of the queries, in the tensor
- *                  high, low    key k of the tile is seen from query r of the tile whose first row
- *                               in the tensor is `row` if low <= k - r - row <= high
- *                  away         ALiBi's distance is |away + row + r - k|
- *                  keys         of the tile, at most 128; above 8 bits: blocks of keep bits side
- *                               by side */
+/* One step as the planning thread records it for loads, stores and consumers. Records are written
+ * and read in pairs of words. */
+struct general_step {
+    int32_t tile, turn; /* as in backward_step */
+    int32_t row;        /* first query, in the tensor */
+    float slope;        /* ALiBi's */
+    int32_t head;       /* query head; above it STEP_ENDS, STEP_CUT and STEP_PARTIAL */
+    uint32_t keep;      /* bits given: first block of 64 words; made: sequence and head, */
+    uint32_t keep_row, keep_block; /* and the first row and the block of the whole problem */
+    /* Block masks, at Z::STEP_OWN: place of the first query among the intervals; and the first
+     * key, in its sequence. */
+};
+
+/* The chain that begins with a step. */
+struct general_chain {
+    int32_t steps;     /* of all its query heads */
+    int32_t key;       /* first key, in the tensor */
+    int32_t sequence;  /* in the tensors */
+    int32_t end;       /* of the queries, in the tensor */
+    int32_t high, low; /* key k of the tile is seen from query r of the tile whose first row in the
+                        * tensor is `row` if low <= k - r - row <= high */
+    int32_t away;      /* ALiBi's distance is |away + row + r - k| */
+    int32_t keys; /* of the tile, at most 128; above 8 bits: blocks of keep bits side by side */
+};
+
+/* The chain at hand, for the consumers. Dense instances have the first four words. */
+struct backward_chain {
+    int32_t steps, key, head, sequence; /* head: of keys */
+    int32_t high, low, away, keys;      /* as in general_chain */
+    int32_t dead; /* no query sees these keys: write zeros, whatever was computed */
+    int32_t end;  /* as in general_chain */
+};
+
 enum {
-    GENERAL_ROW = 8,
-    GENERAL_HEAD = 16,
-    GENERAL_KEEP = 20,
-    GENERAL_SEQUENCE = 8,
-    GENERAL_HIGH = 16,
-    GENERAL_KEYS = 28,
-    CHAIN_HIGH = 16, /* in CHAIN: steps, key, key head, sequence; high .. keys; dead, end */
-    CHAIN_AWAY = 24,
-    CHAIN_KEYS = 28,
-    CHAIN_DEAD = 32, /* no query sees these keys: write zeros, whatever was computed */
-    CHAIN_END = 36,
     NOWHERE = 1 << 30, /* a row past the end of any tensor: zeros are loaded */
     /* Flags of a step's tile; most tiles have none. */
     STEP_PARTIAL = 1 << 29, /* intervals hide some of it */
@@ -77,10 +79,11 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     {
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
         store_shared2(at, tile, turn);
-        store_shared2(at + GENERAL_ROW, row, __float_as_int(slope));
-        store_shared2(at + GENERAL_HEAD, head, (int32_t)keep.which);
+        store_shared2(at + offsetof(general_step, row), row, __float_as_int(slope));
+        store_shared2(at + offsetof(general_step, head), head, (int32_t)keep.which);
         if (SOURCE == ORDO_KEEP_MADE)
-            store_shared2(at + GENERAL_KEEP + 4, (int32_t)keep.row, (int32_t)keep.block);
+            store_shared2(at + offsetof(general_step, keep_row), (int32_t)keep.row,
+                          (int32_t)keep.block);
         if (BLOCKS)
             store_shared2(at + Z::STEP_OWN, interval, column);
         mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
@@ -275,17 +278,17 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         int32_t tile, turn, head, keep;
         mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
         load_shared2(at, tile, turn);
-        load_shared2(at + GENERAL_HEAD, head, keep);
+        load_shared2(at + offsetof(general_step, head), head, keep);
         if (turn < 0)
             break;
-        const int32_t row = load_shared(at + GENERAL_ROW);
+        const int32_t row = load_shared(at + offsetof(general_step, row));
         head &= STEP_PARTIAL - 1;
         const bool first = left == 0;
         if (first) {
             left = load_shared(ring);
-            load_shared2(ring + GENERAL_SEQUENCE, sequence, q_end);
+            load_shared2(ring + offsetof(general_chain, sequence), sequence, q_end);
             if (SOURCE == ORDO_KEEP_GIVEN)
-                across = load_shared(ring + GENERAL_KEYS) >> 8;
+                across = load_shared(ring + offsetof(general_chain, keys)) >> 8;
         }
         left--;
         /* A step of unseen keys has no statistics. */
@@ -323,9 +326,10 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
             mbar_wait(Z::KV_EMPTY, (chains++ & 1) ^ 1);
             store_shared2(Z::CHAIN, left + 1, key);
             store_shared2(Z::CHAIN + 8, head, sequence);
-            load_shared4(ring + GENERAL_HIGH, band[0], band[1], band[2], band[3]);
-            store_shared4(Z::CHAIN + CHAIN_HIGH, band[0], band[1], band[2], band[3]);
-            store_shared2(Z::CHAIN + CHAIN_DEAD, tile < 0, q_end);
+            load_shared4(ring + offsetof(general_chain, high), band[0], band[1], band[2], band[3]);
+            store_shared4(Z::CHAIN + offsetof(backward_chain, high), band[0], band[1], band[2],
+                          band[3]);
+            store_shared2(Z::CHAIN + offsetof(backward_chain, dead), tile < 0, q_end);
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
             load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
             load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
