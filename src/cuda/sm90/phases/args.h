@@ -1,26 +1,21 @@
-/* sm90/phases/args.h: arguments and instances of the kernels of the passes by phases. */
+/* sm90/phases/args.h: arguments of the kernels of the passes by phases. */
 #ifndef CUDA_SM90_PHASES_ARGS_H
 #define CUDA_SM90_PHASES_ARGS_H
 
 #include <cuda.h>
 
 #include "cuda/pass/panels.h"
-#include "cuda/pass/pass.h"
-#include "cuda/tile/keep_inside.h"
-#include "cuda/tile/score.h"
+#include "cuda/support/common.h"
 
 enum { PHASE_THREADS = 384 };
 
 /* What all kernels read. */
-typedef struct ordo_phase_common {
-    ordo_cuda_batch batch;
+struct ordo_phase_common : ordo_pass_common { /* ticket: of this kernel, zero at the launch */
     ordo_phase_panel panel;
-    int32_t kv_heads, group_heads;
     int32_t together;     /* heads whose units are taken together */
-    int32_t *ticket;      /* zero at the launch */
     float *stat, *weight; /* a row's, padded and permuted: lse2 and delta of a backward pass.
                            * Forward: weight only, the factor of the row's outputs */
-} ordo_phase_common;
+};
 
 /* Index of a row's factor for key tile j, of the query tile in a slot. */
 ORDO_HD int64_t phase_shrink(int64_t slot, int32_t columns, int32_t j, int32_t row)
@@ -32,18 +27,11 @@ ORDO_HD int64_t phase_shrink(int64_t slot, int32_t columns, int32_t j, int32_t r
 typedef struct ordo_phase_softmax {
     CUtensorMap q, k;
     ordo_phase_common all;
-    int32_t head_dim;
     int32_t columns; /* of a row of p */
     uint16_t *p;
-    float *shrink; /* what a row's sums are multiplied by before a key tile is added */
-    ordo_score_rule rule;
-    bool ruled;              /* scores become logits in base 2 first */
-    float scale, scale_log2; /* of scores, or of logits in base 2 */
-    float keep_scale;        /* factor of outputs */
-    const float *slopes;
-    int64_t slopes_sequence;
-    const uint2 *keep_bits; /* NULL: no dropout */
-    const float *sink;      /* one logit per query head, or NULL */
+    float *shrink;     /* what a row's sums are multiplied by before a key tile is added */
+    float out_scale;   /* factor of outputs */
+    const float *sink; /* one logit per query head, or NULL */
     float *lse;
 } ordo_phase_softmax;
 
@@ -51,15 +39,9 @@ typedef struct ordo_phase_softmax {
 typedef struct ordo_phase_scores {
     CUtensorMap q, k, v, dout;
     ordo_phase_common all;
-    int32_t head_dim, v_head_dim;
     int32_t chunks;   /* of PHASE_CHUNK tiles of keys, of the longest sequence */
     int32_t columns;  /* of a row of p and ds */
     uint16_t *p, *ds; /* p NULL: nothing reads it */
-    ordo_score_rule rule;
-    bool ruled;
-    const float *slopes;
-    int64_t slopes_sequence;
-    const uint2 *keep_bits; /* NULL: no dropout */
 } ordo_phase_scores;
 
 /* sm90/phases/product.h: O or dQ, by queries; dV and dK, by keys. */
@@ -94,28 +76,13 @@ typedef struct ordo_phase_chains {
     ordo_phase_product product; /* of dV and dK; the maps of P and dS are not used */
     ordo_phase_lines lines;     /* of dS^T */
     uint16_t *ds;               /* dS^T, PHASE_ROWS queries in a row; NULL: nothing reads it */
-    ordo_score_rule rule;
-    bool ruled;
-    const float *slopes;
-    int64_t slopes_sequence;
-    const uint32_t *keep_bits; /* if they are given */
-    ordo_keep_maker maker;     /* if they are made */
 } ordo_phase_chains;
 
+/* A kernel and its shared memory. */
 typedef struct ordo_phase_kernel {
     const void *kernel;
     unsigned shared_bytes;
 } ordo_phase_kernel;
-
-/* Instances. */
-ordo_phase_kernel ordo_phase_softmax_kernel(bool f16);
-ordo_phase_kernel ordo_phase_scores_kernel(bool f16);
-ordo_phase_kernel ordo_phase_outputs_kernel(bool f16, int columns);
-ordo_phase_kernel ordo_phase_queries_kernel(bool f16, int columns);
-ordo_phase_kernel ordo_phase_keys_kernel(bool f16, int columns);
-ordo_phase_kernel ordo_phase_chain_kernel(const ordo_cuda_pass *pass);
-ordo_phase_kernel ordo_phase_chain_256_kernel(const ordo_cuda_pass *pass);
-ordo_phase_kernel ordo_phase_turned_kernel(bool f16, int columns);
 
 /* Columns that one unit of a product has, for outputs of `columns` columns: the fewest in all. */
 ORDO_HD int32_t ordo_phase_width(int32_t columns)

@@ -57,48 +57,45 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     using Z = chain_shape<D, DV, SOURCE>;
     static const bool DROP = SOURCE != ORDO_KEEP_NONE;
     const ordo_phase_chains &args;
-    const int x;            /* thread of the warpgroup */
-    uint32_t stage, parity; /* of the step at hand */
-    uint32_t j;             /* steps of this block so far */
+    const int x;                         /* thread of the warpgroup */
+    pipeline_state<Z::STAGES> ring = {}; /* of the step at hand */
+    uint32_t j = 0;                      /* steps of this block so far */
 
     __device__ __forceinline__ void arrive(uint32_t bar) const
     {
         mbar_arrive_warp(bar, (uint32_t)x % 32);
     }
 
-    static __device__ __forceinline__ int32_t of_unit(uint32_t unit, int place)
+    static __device__ __forceinline__ int32_t of_unit(uint32_t unit, size_t place)
     {
-        return load_shared(Z::UNIT + (unit & 1) * Z::UNIT_BYTES + 4 * place);
+        return load_shared(Z::UNIT + (unit & 1) * Z::UNIT_BYTES + place);
     }
 
-    __device__ __forceinline__ int32_t of_step(int place) const
+    __device__ __forceinline__ int32_t of_step(size_t place) const
     {
-        return load_shared(Z::record(stage, parity) + 4 * place);
+        return load_shared(Z::record(ring.stage, ring.parity) + place);
     }
 
     __device__ __forceinline__ void advance(void)
     {
         j++;
-        if (++stage == Z::STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
+        ring.advance();
     }
 
     __device__ __forceinline__ uint32_t q(void) const
     {
-        return Z::q(stage, parity);
+        return Z::q(ring.stage, ring.parity);
     }
 
     __device__ __forceinline__ uint32_t dout(void) const
     {
-        return Z::dout(stage, parity);
+        return Z::dout(ring.stage, ring.parity);
     }
 
     /* Q; and dO, if it has no barrier of its own. */
     __device__ __forceinline__ void wait_q(void) const
     {
-        mbar_wait(Z::Q_FULL + 8 * stage, parity);
+        mbar_wait(Z::Q_FULL + 8 * ring.stage, ring.parity);
     }
 
     /* dO, if it has a barrier of its own. Both consumer warpgroups wait for both barriers of a step
@@ -107,14 +104,14 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     __device__ __forceinline__ void wait_dout(void) const
     {
         if (Z::SWAPPED)
-            mbar_wait(Z::DOUT_FULL + 8 * stage, parity);
+            mbar_wait(Z::DOUT_FULL + 8 * ring.stage, ring.parity);
     }
 
     /* dP has read dO. Where a stage is released as a whole, dK does it. */
     __device__ __forceinline__ void release_dout(void) const
     {
         if (Z::SWAPPED)
-            arrive(Z::DOUT_EMPTY + 8 * stage);
+            arrive(Z::DOUT_EMPTY + 8 * ring.stage);
     }
 
     /* Rows beyond a ragged sequence become zero before a sum runs over them. */
@@ -122,30 +119,33 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     __device__ __forceinline__ void zero_queries(uint32_t tile, uint32_t unit, int mine) const
     {
         if (args.product.all.batch.table)
-            wide_zero_rows<COLUMNS>(tile, of_unit(unit, CHAIN_QUERIES) - of_step(STEP_ROW), mine);
+            wide_zero_rows<COLUMNS>(tile,
+                                    of_unit(unit, offsetof(chain_unit, queries)) -
+                                        of_step(offsetof(chain_step, row)),
+                                    mine);
     }
 
     /* This thread's first key, and its first query of a step, in the sequence. */
     __device__ __forceinline__ int key(uint32_t unit) const
     {
-        return of_unit(unit, CHAIN_KEY) + ordo_accumulator_row(x, 0);
+        return of_unit(unit, offsetof(chain_unit, key)) + ordo_accumulator_row(x, 0);
     }
 
     __device__ __forceinline__ int query(void) const
     {
-        return of_step(STEP_ROW) + 2 * (x % 4);
+        return of_step(offsetof(chain_step, row)) + 2 * (x % 4);
     }
 
     __device__ __forceinline__ int away(uint32_t unit) const
     {
-        return query() + of_unit(unit, CHAIN_DIAGONAL) - key(unit);
+        return query() + of_unit(unit, offsetof(chain_unit, diagonal)) - key(unit);
     }
 
     /* Queries that see this thread's two keys. */
     __device__ __forceinline__ phase_window window(uint32_t unit) const
     {
-        const ordo_cuda_sequence s =
-            ordo_batch_sequence(&args.product.all.batch, of_unit(unit, CHAIN_SEQUENCE));
+        const ordo_cuda_sequence s = ordo_batch_sequence(
+            &args.product.all.batch, of_unit(unit, offsetof(chain_unit, sequence)));
         const int first = query();
         phase_window w;
 #pragma unroll
@@ -164,37 +164,40 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     {
         const uint32_t to = Z::P + (j & 1) * Z::P_BYTES + x * 16;
         float lse[16];
-        wide_stats(lse, Z::LSE + stage * Z::STAT_BYTES, x);
+        wide_stats(lse, Z::LSE + ring.stage * Z::STAT_BYTES, x);
         relative_logits<1, false>(
-            s, args.rule, args.ruled, [&](int i) { return lse[i / 4 * 2 + i % 2]; },
+            s, args.product.all.rule, args.product.all.ruled,
+            [&](int i) { return lse[i / 4 * 2 + i % 2]; },
             [&](float &slope) {
-                slope = __int_as_float(of_step(STEP_SLOPE));
+                slope = __int_as_float(of_step(offsetof(chain_step, slope)));
                 return away(unit);
             });
-        if (of_step(STEP_CUT))
-            phase_hide(s, window(unit), -INFINITY);
+        if (of_step(offsetof(chain_step, partial)))
+            window(unit).hide(s, -INFINITY);
 #pragma unroll
         for (int i = 0; i < WIDE_SCORES; i++)
             s[i] = exp2_approx(s[i]);
         if constexpr (DROP) {
             if (SOURCE == ORDO_KEEP_MADE)
-                mbar_wait(Z::KEEP_FULL + 8 * stage, parity);
+                mbar_wait(Z::KEEP_FULL + 8 * ring.stage, ring.parity);
             int thread = x;
             asm volatile("" : "+r"(thread)); /* nothing of it in registers from step to step */
-            wide_drop(s, Z::KEEP + stage * Z::KEEP_BYTES, of_unit(unit, CHAIN_KEY), thread);
+            wide_drop(s, Z::KEEP + ring.stage * Z::KEEP_BYTES,
+                      of_unit(unit, offsetof(chain_unit, key)), thread);
         }
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
         wait_dout(); /* for dV; gradients() could not go on without it */
         mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
-        if (args.rule.cap > 0.0f) {
-            const float slope2 = __int_as_float(of_step(STEP_SLOPE)) * args.rule.slope;
+        if (args.product.all.rule.cap > 0.0f) {
+            const float slope2 =
+                __int_as_float(of_step(offsetof(chain_step, slope))) * args.product.all.rule.slope;
             const int first = away(unit);
 #pragma unroll
             for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] *= cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.rule, slope2,
-                                     (float)wide_away<1>(first, i));
+                s[i] *= cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.product.all.rule,
+                                     slope2, (float)wide_away<1>(first, i));
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 store_shared_int4(to + 2048 * k,
@@ -227,8 +230,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             float delta[4];
             const int4 p = load_shared_int4(from + 2048 * k);
             const uint32_t w[4] = { (uint32_t)p.x, (uint32_t)p.y, (uint32_t)p.z, (uint32_t)p.w };
-            load_shared4(Z::DELTA + stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, delta[0], delta[1],
-                         delta[2], delta[3]);
+            load_shared4(Z::DELTA + ring.stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, delta[0],
+                         delta[1], delta[2], delta[3]);
             if constexpr (DROP) /* dropped: dP is 0, or NaN */
 #pragma unroll
                 for (int i = 0; i < 8; i++)
@@ -240,8 +243,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                     (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) * (DROP ? fabsf(of) : of);
             }
         }
-        if (of_step(STEP_CUT))
-            phase_hide(dp, window(unit), 0.0f);
+        if (of_step(offsetof(chain_step, partial)))
+            window(unit).hide(dp, 0.0f);
 #pragma unroll
         for (int i = 0; i < WIDE_PACKED; i++)
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
@@ -252,23 +255,26 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     /* dS^T to the workspace, 64 bytes per quad and key. */
     __device__ __forceinline__ void store(const uint32_t (&ds)[WIDE_PACKED], uint32_t unit) const
     {
-        const int64_t line = of_step(STEP_LINE) + key(unit);
-        uint16_t *const to =
-            args.ds + line * PHASE_ROWS + of_step(STEP_ROW) % PHASE_ROWS + 8 * (x % 4);
+        const int64_t line = of_step(offsetof(chain_step, line)) + key(unit);
+        uint16_t *const to = args.ds + line * PHASE_ROWS +
+                             of_step(offsetof(chain_step, row)) % PHASE_ROWS + 8 * (x % 4);
         phase_store_pairs<WIDE_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
     }
 
     /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */
     template <int FACTORS, int N> struct sums_of {
         product_math<PHASE_BY_KEYS, F16, 2 * N> math;
-        typename product_math<PHASE_BY_KEYS, F16, 2 * N>::unit_state u;
+        product_unit u;
 
         __device__ __forceinline__ sums_of(const chain_math &c, uint32_t unit)
-            : math { c.args.product, { 0, c.x, { 0, 0 }, 0 } }, u {
-                  of_unit(unit, CHAIN_KEY),      of_unit(unit, CHAIN_HEAD),
-                  of_unit(unit, CHAIN_SEQUENCE), 0,
-                  of_unit(unit, CHAIN_ENDS),     &c.args.product.factors[FACTORS]
-              }
+            : math { c.args.product, { 0, c.x } }, u { 0,
+                                                       of_unit(unit, offsetof(chain_unit, key)),
+                                                       of_unit(unit, offsetof(chain_unit, head)),
+                                                       of_unit(unit,
+                                                               offsetof(chain_unit, sequence)),
+                                                       FACTORS,
+                                                       0,
+                                                       of_unit(unit, offsetof(chain_unit, ends)) }
         {
         }
     };
@@ -296,7 +302,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             uint32_t p[WIDE_PACKED];
             chain_tile<F16, D, Z::K_HELD> k;
             mbar_wait(Z::K_FULL, unit & 1);
-            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            const int32_t steps = of_unit(unit, offsetof(chain_unit, steps));
             if (steps < 0)
                 break;
             begin<0>(dv, unit);
@@ -318,7 +324,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             probabilities(s, p, unit);
 #pragma unroll 1
             for (int32_t n = 1; n < steps; n++) {
-                const uint32_t last = stage, tile = dout();
+                const uint32_t last = ring.stage, tile = dout();
                 zero_queries<DV>(tile, unit, 0);
                 advance();
                 named_sync(WIDE_PINGPONG, 256);
@@ -348,7 +354,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
-            arrive(Z::DOUT_EMPTY + 8 * stage);
+            arrive(Z::DOUT_EMPTY + 8 * ring.stage);
             advance();
             end<0>(dv, unit);
         }
@@ -362,7 +368,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             uint32_t ds[WIDE_PACKED];
             chain_tile<F16, DV, Z::V_HELD> v;
             mbar_wait(Z::V_FULL, unit & 1);
-            const int32_t steps = of_unit(unit, CHAIN_STEPS);
+            const int32_t steps = of_unit(unit, offsetof(chain_unit, steps));
             if (steps < 0)
                 break;
             begin<1>(dk, unit);
@@ -386,7 +392,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             gradients(dp, ds, unit);
 #pragma unroll 1
             for (int32_t n = 1; n < steps; n++) {
-                const uint32_t last = stage, tile = q(), crossed = Z::P_EMPTY + 8 * (j & 1);
+                const uint32_t last = ring.stage, tile = q(), crossed = Z::P_EMPTY + 8 * (j & 1);
                 zero_queries<D>(tile, unit, 1);
                 advance();
                 wait_q();
@@ -420,7 +426,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             arrive(Z::P_EMPTY + 8 * (j & 1));
             wgmma_wait<0>();
             wgmma_pin(dk);
-            arrive(Z::Q_EMPTY + 8 * stage);
+            arrive(Z::Q_EMPTY + 8 * ring.stage);
             advance();
             end<1>(dk, unit);
         }
@@ -468,31 +474,15 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
                 return;
             }
         if (threadIdx.x < 32 && elect_one())
-            chain_loader<D, DV, SOURCE> { args, policy_evict_last(), 0, 0, 0 }.all_units();
+            chain_loader<D, DV, SOURCE> { args, policy_evict_last() }.all_units();
         return;
     }
     registers_up<Z::CONSUMER_REGISTERS>();
-    chain_math<D, DV, F16, SOURCE> math { args, (int)threadIdx.x % 128, 0, 0, 0 };
+    chain_math<D, DV, F16, SOURCE> math { args, (int)threadIdx.x % 128 };
     if (warpgroup == 1)
         math.run_scores();
     else
         math.run_gradients();
-}
-
-template <int D, int DV, ordo_keep_source SOURCE>
-static ordo_phase_kernel phase_chain_instance(bool f16)
-{
-    return { f16 ? (const void *)phase_chain<D, DV, true, SOURCE>
-                 : (const void *)phase_chain<D, DV, false, SOURCE>,
-             chain_shape<D, DV, SOURCE>::BYTES };
-}
-
-template <int D, int DV> static ordo_phase_kernel phase_chain_of(const ordo_cuda_pass *pass)
-{
-    const ordo_keep_source source = ordo_pass_keep_source(pass);
-    return source == ORDO_KEEP_NONE    ? phase_chain_instance<D, DV, ORDO_KEEP_NONE>(pass->f16)
-           : source == ORDO_KEEP_GIVEN ? phase_chain_instance<D, DV, ORDO_KEEP_GIVEN>(pass->f16)
-                                       : phase_chain_instance<D, DV, ORDO_KEEP_MADE>(pass->f16);
 }
 
 #endif

@@ -11,6 +11,23 @@
 enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
 static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
 
+/* The record of a unit. steps: -1 at the end; ends: as product_unit's. */
+struct chain_unit {
+    int32_t steps, key, head, sequence, ends, queries, diagonal;
+};
+
+/* Of a step; and behind it, where bits are made, what they are made of: keys counts blocks of them.
+ * row is -1 at the end, then. */
+struct chain_step {
+    int32_t row, partial;
+    float slope;
+    int32_t line;
+};
+
+struct chain_made {
+    int32_t head, sequence, keys, reserved;
+};
+
 /* With two stages (SWAPPED) Q and dO of a step have barriers of their own, and change places from
  * one use of a stage to the next: Q is loaded where dO was, which is released first, and dO where Q
  * was. The products come in the order dV, S of the next step, dK, dP of the next step. Each load
@@ -33,8 +50,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
         P_BYTES = WIDE_TILE * WIDE_TILE * 2,
         STAT_BYTES = WIDE_TILE * 4,
         KEEP_BYTES = SOURCE == ORDO_KEEP_NONE ? 0 : WIDE_KEEP_BYTES,
-        STEP_BYTES = (MADE ? 8 : 4) * 4,
-        UNIT_BYTES = 7 * 4,
+        STEP_BYTES = sizeof(chain_step) + (MADE ? sizeof(chain_made) : 0),
+        UNIT_BYTES = sizeof(chain_unit),
         /* shared memory */
         K = ORDO_SMEM_BASE,
         V = K + K_BYTES,
@@ -82,24 +99,12 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
     }
 };
 
-/* Words of the record of a unit, and of a step. STEPS: -1 at the end. ENDS: as PRODUCT_ENDS. Where
- * bits are made, ROW is -1 at the end; KEYS: which block of keys. */
-enum {
-    CHAIN_STEPS,
-    CHAIN_KEY,
-    CHAIN_HEAD,
-    CHAIN_SEQUENCE,
-    CHAIN_ENDS,
-    CHAIN_QUERIES,
-    CHAIN_DIAGONAL
-};
-enum { STEP_ROW, STEP_CUT, STEP_SLOPE, STEP_LINE, STEP_HEAD, STEP_SEQUENCE, STEP_KEYS };
-
 template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     using Z = chain_shape<D, DV, SOURCE>;
     const ordo_phase_chains &args;
     const uint64_t reused; /* L2 policy */
-    uint32_t stage, parity, units;
+    pipeline_state<Z::STAGES> ring = {};
+    uint32_t units = 0;
 
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int sequence, int head,
                                                int key, int steps, int ends)
@@ -107,13 +112,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         const uint32_t at = Z::UNIT + (units & 1) * Z::UNIT_BYTES;
         mbar_wait(Z::K_EMPTY, (units & 1) ^ 1);
         mbar_wait(Z::V_EMPTY, (units & 1) ^ 1);
-        store_shared(at + 4 * CHAIN_STEPS, steps);
-        store_shared(at + 4 * CHAIN_KEY, key);
-        store_shared(at + 4 * CHAIN_HEAD, head);
-        store_shared(at + 4 * CHAIN_SEQUENCE, sequence);
-        store_shared(at + 4 * CHAIN_ENDS, ends);
-        store_shared(at + 4 * CHAIN_QUERIES, s.q_len);
-        store_shared(at + 4 * CHAIN_DIAGONAL, s.diagonal);
+        store_record(at, chain_unit { steps, key, head, sequence, ends, s.q_len, s.diagonal });
         units++;
         if (steps <= 0) {
             mbar_arrive(Z::K_FULL);
@@ -129,46 +128,39 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`, with the keys of block
      * `own`. */
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
-                                              int line, int row, int own, bool cut)
+                                              int line, int row, int own, bool partial)
     {
         const ordo_phase_common &all = args.product.all;
         const ordo_phase_factors *const f = args.product.factors;
-        const uint32_t q_full = Z::Q_FULL + 8 * stage, dout_full = Z::DOUT_FULL + 8 * stage;
+        const uint32_t q_full = Z::Q_FULL + 8 * ring.stage,
+                       dout_full = Z::DOUT_FULL + 8 * ring.stage;
         const int given = SOURCE == ORDO_KEEP_GIVEN ? Z::KEEP_BYTES : 0;
         const int q_bytes = Z::K_BYTES + Z::STAT_BYTES + given;
         const int dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
-        const uint32_t at = Z::record(stage, parity);
+        const uint32_t at = Z::record(ring.stage, ring.parity);
         const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
-        mbar_wait(Z::DOUT_EMPTY + 8 * stage, parity ^ 1);
-        store_shared(at + 4 * STEP_ROW, row);
-        store_shared(at + 4 * STEP_CUT, cut);
-        store_shared(
-            at + 4 * STEP_SLOPE,
-            __float_as_int(phase_slope(args.slopes, args.slopes_sequence, sequence, q_head)));
-        store_shared(at + 4 * STEP_LINE, line);
+        mbar_wait(Z::DOUT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
+        store_record(at, chain_step { row, partial, phase_slope(all, sequence, q_head), line });
         if constexpr (SOURCE == ORDO_KEEP_MADE) {
-            store_shared(at + 4 * STEP_HEAD, q_head);
-            store_shared(at + 4 * STEP_SEQUENCE, sequence);
-            store_shared(at + 4 * STEP_KEYS, own);
-            mbar_arrive(Z::TOLD + 8 * stage);
+            store_record(at + sizeof(chain_step), chain_made { q_head, sequence, own });
+            mbar_arrive(Z::TOLD + 8 * ring.stage);
         }
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
-        wide_load<D>(Z::q(stage, parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch, reused);
-        bulk_load(Z::LSE + stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
+        wide_load<D>(Z::q(ring.stage, ring.parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch,
+                     reused);
+        bulk_load(Z::LSE + ring.stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
         if constexpr (SOURCE == ORDO_KEEP_GIVEN)
-            wide_load_keep(Z::KEEP + stage * Z::KEEP_BYTES, args.keep_bits, s, q_head, row,
-                           own * PHASE_CHAIN_KEYS, q_full);
+            wide_load_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, args.product.all.keep_bits, s,
+                           q_head, row, own * PHASE_CHAIN_KEYS, q_full);
         if (Z::SWAPPED) {
-            mbar_wait(Z::Q_EMPTY + 8 * stage, parity ^ 1);
+            mbar_wait(Z::Q_EMPTY + 8 * ring.stage, ring.parity ^ 1);
             mbar_expect(dout_full, dout_bytes);
         }
-        wide_load<DV>(Z::dout(stage, parity), &f[0].b, dout_full, s.q_row + row, q_head, s.batch,
-                      reused);
-        bulk_load(Z::DELTA + stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES, dout_full);
-        if (++stage == Z::STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
+        wide_load<DV>(Z::dout(ring.stage, ring.parity), &f[0].b, dout_full, s.q_row + row, q_head,
+                      s.batch, reused);
+        bulk_load(Z::DELTA + ring.stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES,
+                  dout_full);
+        ring.advance();
     }
 
     /* The sums that a pass before left, into L2. */
@@ -238,9 +230,9 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0, -1, 0);
         if constexpr (SOURCE == ORDO_KEEP_MADE) { /* the end for the warps that make bits */
-            mbar_wait(Z::DOUT_EMPTY + 8 * stage, parity ^ 1);
-            store_shared(Z::record(stage, parity) + 4 * STEP_ROW, -1);
-            mbar_arrive(Z::TOLD + 8 * stage);
+            mbar_wait(Z::DOUT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
+            store_shared(Z::record(ring.stage, ring.parity), -1); /* row */
+            mbar_arrive(Z::TOLD + 8 * ring.stage);
         }
     }
 };
@@ -251,23 +243,20 @@ template <int D, int DV>
 ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
 {
     using Z = chain_shape<D, DV, ORDO_KEEP_MADE>;
-    for (uint32_t stage = 0, parity = 0;;) {
-        const uint32_t at = Z::record(stage, parity);
-        mbar_wait(Z::TOLD + 8 * stage, parity);
-        const int32_t row = load_shared(at + 4 * STEP_ROW);
+    for (pipeline_state<Z::STAGES> ring;; ring.advance()) {
+        const uint32_t at = Z::record(ring.stage, ring.parity);
+        mbar_wait(Z::TOLD + 8 * ring.stage, ring.parity);
+        const int32_t row = load_shared(at);
         if (row < 0)
             break;
-        const ordo_cuda_sequence s =
-            ordo_batch_sequence(&args.product.all.batch, load_shared(at + 4 * STEP_SEQUENCE));
-        const uint32_t bh = keep_head_of(args.maker, s.id, load_shared(at + 4 * STEP_HEAD));
-        const int32_t key = load_shared(at + 4 * STEP_KEYS) * PHASE_CHAIN_KEYS;
-        wide_make_keep(Z::KEEP + stage * Z::KEEP_BYTES, args.maker, bh, (uint32_t)row,
-                       args.maker.block0 + (uint32_t)key / ORDO_KEEP_COLS, thread);
-        mbar_arrive_warp(Z::KEEP_FULL + 8 * stage, thread % 32);
-        if (++stage == Z::STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
+        const chain_made from = load_record<chain_made>(at + sizeof(chain_step));
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.product.all.batch, from.sequence);
+        const ordo_keep_maker &maker = args.product.all.maker;
+        const int32_t key = from.keys * PHASE_CHAIN_KEYS;
+        wide_make_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, maker,
+                       keep_head_of(maker, s.id, from.head), (uint32_t)row,
+                       maker.block0 + (uint32_t)key / ORDO_KEEP_COLS, thread);
+        mbar_arrive_warp(Z::KEEP_FULL + 8 * ring.stage, thread % 32);
     }
 }
 

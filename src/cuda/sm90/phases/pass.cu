@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/sm90/phases/args.h"
+#include "cuda/sm90/phases/instances.h"
 #include "cuda/sm90/phases/leave.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/repair.h"
@@ -15,10 +15,15 @@
 /* Counters after the flag: one per kernel of a panel, zeroed together. */
 enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };
 
-/* ---- maps: boxes of 64 x 64 ---- */
-
-struct phase_maps {
-    CUtensorMap q, k, v, dout, p, ds; /* ds: of dS^T, if chained() */
+/* A pass, and the panel at hand. */
+struct phase_pass {
+    const ordo_cuda_pass &pass;
+    bool backward;
+    CUtensorMap q, k, v, dout, p, ds; /* boxes of 64 x 64; ds: of dS^T, if chained() */
+    ordo_phase_panel panel;
+    ordo_phase_lines lines; /* of a panel of chains */
+    char *why;
+    size_t why_size;
 };
 
 /* Whether dK and dV are wanted. */
@@ -35,15 +40,15 @@ static bool chained(const ordo_cuda_pass *pass)
            (by_keys(pass) || ordo_pass_keep_source(pass) == ORDO_KEEP_MADE);
 }
 
-static ordo_status map_of(CUtensorMap *map, const ordo_cuda_pass *pass, const ordo_cuda_tensor *x,
-                          bool keys, int32_t columns, char *why, size_t why_size)
+/* ---- maps ---- */
+
+static ordo_cuda_lengths lengths_of(const ordo_cuda_pass *pass, bool keys, int32_t columns)
 {
     const ordo_run *run = &pass->run;
     const int64_t rows = keys ? pass->kv_rows : pass->q_rows;
-    const ordo_cuda_lengths lengths = { rows > 0 ? rows : 1, /* a map needs one */
-                                        keys ? run->kv_heads : run->kv_heads * run->group_heads,
-                                        pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
-    return ordo_cuda_map(map, x, lengths, PHASE_STEP, why, why_size);
+    return { rows > 0 ? rows : 1, /* a map needs one */
+             keys ? run->kv_heads : run->kv_heads * run->group_heads,
+             pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
 }
 
 /* P, dS or dS^T: `rows` rows of `columns` columns. */
@@ -51,8 +56,7 @@ static ordo_status panel_map(CUtensorMap *map, uint16_t *data, int64_t rows, int
                              char *why, size_t why_size)
 {
     const ordo_cuda_tensor tensor = { data, columns, columns, columns };
-    const ordo_cuda_lengths lengths = { rows, 1, 1, columns };
-    return ordo_cuda_map(map, &tensor, lengths, PHASE_STEP, why, why_size);
+    return ordo_cuda_map(map, &tensor, { rows, 1, 1, columns }, PHASE_STEP, why, why_size);
 }
 
 /* Lines of dS^T that `bytes` hold. They are numbered in 32 bits. */
@@ -62,35 +66,38 @@ static int64_t lines_in(int64_t bytes)
     return lines < INT32_MAX ? lines : INT32_MAX;
 }
 
-static ordo_status make_maps(const ordo_cuda_pass *pass, bool backward, phase_maps *maps, char *why,
-                             size_t why_size)
+static ordo_status make_maps(phase_pass *x, char *why, size_t why_size)
 {
-    const int32_t d = pass->head_dim, dv = pass->v_head_dim;
-    const int64_t rows =
-        (int64_t)pass->phase.section * pass->run.group_heads * pass->phase.tiles * PHASE_ROWS;
-    CUDA_TRY(map_of(&maps->q, pass, &pass->q, false, d, why, why_size));
-    CUDA_TRY(map_of(&maps->k, pass, &pass->k, true, d, why, why_size));
-    CUDA_TRY(map_of(&maps->v, pass, &pass->v, true, dv, why, why_size));
-    if (pass->phase.p)
-        CUDA_TRY(panel_map(&maps->p, pass->phase.p, rows, pass->phase.columns, why, why_size));
-    if (!backward)
+    const ordo_cuda_pass *pass = &x->pass;
+    const ordo_cuda_phase &phase = pass->phase;
+    const int64_t rows = (int64_t)phase.section * pass->run.group_heads * phase.tiles * PHASE_ROWS;
+    const auto map = [&](CUtensorMap *to, const ordo_cuda_tensor &tensor, bool keys,
+                         int32_t columns) {
+        return ordo_cuda_map(to, &tensor, lengths_of(pass, keys, columns), PHASE_STEP, why,
+                             why_size);
+    };
+    CUDA_TRY(map(&x->q, pass->q, false, pass->head_dim));
+    CUDA_TRY(map(&x->k, pass->k, true, pass->head_dim));
+    CUDA_TRY(map(&x->v, pass->v, true, pass->v_head_dim));
+    if (phase.p)
+        CUDA_TRY(panel_map(&x->p, phase.p, rows, phase.columns, why, why_size));
+    if (!x->backward)
         return ORDO_OK;
-    CUDA_TRY(map_of(&maps->dout, pass, &pass->dout, false, dv, why, why_size));
-    if (chained(pass))
-        return panel_map(&maps->ds, pass->phase.ds, lines_in(pass->phase.all_bytes), PHASE_ROWS,
-                         why, why_size);
-    return panel_map(&maps->ds, pass->phase.ds, rows, pass->phase.columns, why, why_size);
+    CUDA_TRY(map(&x->dout, pass->dout, false, pass->v_head_dim));
+    return chained(pass)
+               ? panel_map(&x->ds, phase.ds, lines_in(phase.all_bytes), PHASE_ROWS, why, why_size)
+               : panel_map(&x->ds, phase.ds, rows, phase.columns, why, why_size);
 }
 
 /* ---- launches ---- */
 
-static ordo_status launch(const ordo_cuda_pass *pass, ordo_phase_kernel kernel, ordo_launch kind,
-                          const void *args, char *why, size_t why_size)
+static ordo_status launch(const phase_pass &x, ordo_phase_kernel kernel, ordo_launch kind,
+                          const void *args)
 {
     int blocks = 0; /* units are known on the device only, if lengths are */
-    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(x.pass.run.workers, INT32_MAX, &blocks, x.why, x.why_size));
     const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes, kind };
-    return ordo_cuda_launch(kernel.kernel, args, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel.kernel, args, grid, x.pass.stream, x.why, x.why_size);
 }
 
 /* Heads that are taken together: under a full mask one after the other, for units are of one length
@@ -101,114 +108,87 @@ static int32_t together_of(const ordo_cuda_pass *pass, int32_t heads)
     return band->high == ORDO_BAND_OPEN && band->low == -ORDO_BAND_OPEN ? 1 : heads;
 }
 
-static ordo_phase_common common_of(const ordo_cuda_pass *pass, const ordo_phase_panel *panel,
-                                   int ticket)
+static ordo_phase_common common_of(const phase_pass &x, int ticket)
 {
     ordo_phase_common all = {};
-    all.batch = pass->batch;
-    all.panel = *panel;
-    all.kv_heads = pass->run.kv_heads;
-    all.group_heads = pass->run.group_heads;
-    all.together = together_of(pass, panel->heads * all.group_heads);
-    all.ticket = pass->ticket + ticket;
-    all.stat = pass->lse2;
-    all.weight = pass->delta;
+    (ordo_pass_common &)all = ordo_pass_common_of(&x.pass, x.backward);
+    all.ticket += ticket;
+    all.panel = x.panel;
+    all.together = together_of(&x.pass, x.panel.heads * all.group_heads);
+    all.stat = x.pass.lse2;
+    all.weight = x.pass.delta;
     return all;
 }
 
-static ordo_status launch_softmax(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, char *why, size_t why_size)
+static ordo_status launch_softmax(const phase_pass &x)
 {
     ordo_phase_softmax args = {};
-    args.q = maps->q;
-    args.k = maps->k;
-    args.all = common_of(pass, panel, TICKET_SCORES);
-    args.head_dim = pass->head_dim;
-    args.columns = pass->phase.columns;
-    args.p = pass->phase.p;
-    args.shrink = pass->phase.shrink;
-    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    args.ruled = ordo_pass_ruled(pass);
-    args.scale = args.ruled ? args.rule.natural : pass->scale;
-    args.scale_log2 = args.ruled ? args.rule.to_log2 : pass->scale * (float)ORDO_LOG2_E;
-    args.keep_scale = ordo_pass_dv_scale(pass);
-    args.slopes = pass->slopes;
-    args.slopes_sequence = pass->slopes_sequence;
-    args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
-    args.sink = pass->sink;
-    args.lse = pass->lse;
-    return launch(pass, ordo_phase_softmax_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
-                  why_size);
+    args.q = x.q;
+    args.k = x.k;
+    args.all = common_of(x, TICKET_SCORES);
+    args.columns = x.pass.phase.columns;
+    args.p = x.pass.phase.p;
+    args.shrink = x.pass.phase.shrink;
+    args.out_scale = ordo_pass_dv_scale(&x.pass);
+    args.sink = x.pass.sink;
+    args.lse = x.pass.lse;
+    return launch(x, ordo_phases_softmax(&x.pass, 0), ORDO_LAUNCH_PLAIN, &args);
 }
 
-static ordo_status launch_scores(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                 const ordo_phase_panel *panel, char *why, size_t why_size)
+static ordo_status launch_scores(const phase_pass &x)
 {
-    const int32_t keys = PHASE_KEYS * PHASE_CHUNK;
+    const int32_t keys = PHASE_KEYS * PHASE_CHUNK, kv_len = x.pass.run.band.kv_len;
     ordo_phase_scores args = {};
-    args.q = maps->q;
-    args.k = maps->k;
-    args.v = maps->v;
-    args.dout = maps->dout;
-    args.all = common_of(pass, panel, TICKET_SCORES);
-    args.head_dim = pass->head_dim;
-    args.v_head_dim = pass->v_head_dim;
-    args.chunks = pass->run.band.kv_len / keys + (pass->run.band.kv_len % keys != 0);
-    args.columns = pass->phase.columns;
-    args.p = by_keys(pass) ? pass->phase.p : NULL;
-    args.ds = pass->phase.ds;
-    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    args.ruled = ordo_pass_ruled(pass);
-    args.slopes = pass->slopes;
-    args.slopes_sequence = pass->slopes_sequence;
-    args.keep_bits = pass->keep_scale > 0.0f ? (const uint2 *)pass->keep_bits : NULL;
-    return launch(pass, ordo_phase_scores_kernel(pass->f16), ORDO_LAUNCH_PLAIN, &args, why,
-                  why_size);
+    args.q = x.q;
+    args.k = x.k;
+    args.v = x.v;
+    args.dout = x.dout;
+    args.all = common_of(x, TICKET_SCORES);
+    args.chunks = kv_len / keys + (kv_len % keys != 0);
+    args.columns = x.pass.phase.columns;
+    args.p = by_keys(&x.pass) ? x.pass.phase.p : NULL;
+    args.ds = x.pass.phase.ds;
+    return launch(x, ordo_phases_scores(&x.pass, 0), ORDO_LAUNCH_PLAIN, &args);
 }
 
-static ordo_phase_product product_of(const ordo_cuda_pass *pass, const ordo_phase_panel *panel,
-                                     int ticket)
+static ordo_phase_product product_of(const phase_pass &x, int ticket)
 {
     ordo_phase_product args = {};
-    args.all = common_of(pass, panel, ticket);
-    args.kv_rows = pass->kv_rows;
-    args.flag = pass->ticket + ORDO_NOT_FINITE;
+    args.all = common_of(x, ticket);
+    args.kv_rows = x.pass.kv_rows;
+    args.flag = x.pass.ticket + ORDO_NOT_FINITE;
     return args;
 }
 
-static ordo_status launch_outputs(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, char *why, size_t why_size)
+static ordo_status launch_outputs(const phase_pass &x)
 {
-    ordo_phase_product args = product_of(pass, panel, TICKET_QUERIES);
+    ordo_phase_product args = product_of(x, TICKET_QUERIES);
     ordo_phase_factors *f = &args.factors[0];
-    f->a = maps->p;
-    f->b = maps->v;
-    f->out = pass->o;
-    f->columns = pass->v_head_dim;
-    args.shrink = pass->phase.shrink;
-    args.columns = pass->phase.columns;
-    return launch(pass, ordo_phase_outputs_kernel(pass->f16, f->columns), ORDO_LAUNCH_PLAIN, &args,
-                  why, why_size);
+    f->a = x.p;
+    f->b = x.v;
+    f->out = x.pass.o;
+    f->columns = x.pass.v_head_dim;
+    args.shrink = x.pass.phase.shrink;
+    args.columns = x.pass.phase.columns;
+    return launch(x, ordo_phases_outputs(&x.pass, f->columns), ORDO_LAUNCH_PLAIN, &args);
 }
 
 /* `kind`: early only after the kernel by keys, which begins when all that is read here has been
  * written. */
-static ordo_status launch_queries(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                  const ordo_phase_panel *panel, const ordo_phase_lines *lines,
-                                  ordo_launch kind, char *why, size_t why_size)
+static ordo_status launch_queries(const phase_pass &x, ordo_launch kind)
 {
-    ordo_phase_product args = product_of(pass, panel, TICKET_QUERIES);
+    ordo_phase_product args = product_of(x, TICKET_QUERIES);
     ordo_phase_factors *f = &args.factors[0];
-    f->a = maps->ds;
-    f->b = maps->k;
-    f->out = pass->dq;
-    f->columns = pass->head_dim;
-    f->scale = ordo_pass_dk_scale(pass);
-    args.lines = *lines;
-    const ordo_phase_kernel kernel = chained(pass)
-                                         ? ordo_phase_turned_kernel(pass->f16, f->columns)
-                                         : ordo_phase_queries_kernel(pass->f16, f->columns);
-    return launch(pass, kernel, kind, &args, why, why_size);
+    f->a = x.ds;
+    f->b = x.k;
+    f->out = x.pass.dq;
+    f->columns = x.pass.head_dim;
+    f->scale = ordo_pass_dk_scale(&x.pass);
+    args.lines = x.lines;
+    return launch(x,
+                  chained(&x.pass) ? ordo_phases_queries_transposed(&x.pass, f->columns)
+                                   : ordo_phases_queries(&x.pass, f->columns),
+                  kind, &args);
 }
 
 /* Whether a unit of the product by keys has whole rows of dK and dV, and so can store those that
@@ -219,84 +199,73 @@ static bool whole_rows(const ordo_cuda_pass *pass)
     return columns <= ordo_phase_width(columns);
 }
 
-/* The sums that a pass before left, in boxes of PHASE_STEP keys. */
-static ordo_status map_came(CUtensorMap *map, const ordo_cuda_pass *pass, float *sums,
-                            int32_t columns, char *why, size_t why_size)
+/* dV or dK: `a` times `b`. `carried` and `broken`: the sums that a pass before left, or that are
+ * left for the next one. */
+static ordo_status factors_of(ordo_phase_factors *f, const phase_pass &x, const CUtensorMap &a,
+                              const CUtensorMap &b, const ordo_cuda_tensor &out, int32_t columns,
+                              float scale, float *sums, float *carried, uint8_t *broken)
 {
-    const ordo_cuda_lengths lengths = { pass->kv_rows > 0 ? pass->kv_rows : 1, pass->run.kv_heads,
-                                        pass->layout == ORDO_PACKED ? 1 : pass->run.sequences,
-                                        columns };
-    return ordo_cuda_map_sums(map, sums, lengths, PHASE_STEP, why, why_size);
+    const ordo_cuda_carry &carry = x.pass.carry;
+    const bool whole = whole_rows(&x.pass);
+    f->a = a;
+    f->b = b;
+    f->out = carry.out ? ordo_cuda_tensor() : out;
+    f->columns = columns;
+    f->scale = scale;
+    f->before = carry.in ? carried : NULL;
+    f->sums = sums;
+    f->left = carry.out && whole ? carried : NULL;
+    f->broken = carry.out && whole ? broken : NULL;
+    if (!carry.in || !whole)
+        return ORDO_OK;
+    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x.pass, true, columns), PHASE_STEP,
+                              x.why, x.why_size);
 }
 
 /* Arguments of the products by keys. */
-static ordo_status keys_of(ordo_phase_product *args, const ordo_cuda_pass *pass,
-                           const phase_maps *maps, const ordo_phase_panel *panel, char *why,
-                           size_t why_size)
+static ordo_status keys_of(ordo_phase_product *args, const phase_pass &x)
 {
-    const ordo_cuda_tensor none = {};
-    *args = product_of(pass, panel, TICKET_KEYS);
-    ordo_phase_factors *dv = &args->factors[0], *dk = &args->factors[1];
-    dv->a = maps->p;
-    dv->b = maps->dout;
-    dv->out = pass->carry.out ? none : pass->dv;
-    dv->columns = pass->v_head_dim;
-    dv->scale = ordo_pass_dv_scale(pass);
-    dv->before = pass->carry.in ? pass->carry.dv : NULL;
-    dv->sums = pass->phase.dv;
-    dk->a = maps->ds;
-    dk->b = maps->q;
-    dk->out = pass->carry.out ? none : pass->dk;
-    dk->columns = pass->head_dim;
-    dk->scale = ordo_pass_dk_scale(pass);
-    dk->before = pass->carry.in ? pass->carry.dk : NULL;
-    dk->sums = pass->phase.dk;
-    args->whole = whole_rows(pass);
-    if (pass->carry.in && args->whole) {
-        CUDA_TRY(map_came(&dv->came, pass, pass->carry.dv, dv->columns, why, why_size));
-        CUDA_TRY(map_came(&dk->came, pass, pass->carry.dk, dk->columns, why, why_size));
-    }
-    if (pass->carry.out && args->whole) {
-        dv->left = pass->carry.dv;
-        dv->broken = pass->carry.dv_broken;
-        dk->left = pass->carry.dk;
-        dk->broken = pass->carry.dk_broken;
-    }
-    args->all.together = together_of(pass, panel->heads);
-    args->down = pass->run.order == ORDO_ORDER_DESCENDING;
+    const ordo_cuda_pass &pass = x.pass;
+    *args = product_of(x, TICKET_KEYS);
+    CUDA_TRY(factors_of(&args->factors[0], x, x.p, x.dout, pass.dv, pass.v_head_dim,
+                        ordo_pass_dv_scale(&pass), pass.phase.dv, pass.carry.dv,
+                        pass.carry.dv_broken));
+    CUDA_TRY(factors_of(&args->factors[1], x, x.ds, x.q, pass.dk, pass.head_dim,
+                        ordo_pass_dk_scale(&pass), pass.phase.dk, pass.carry.dk,
+                        pass.carry.dk_broken));
+    args->whole = whole_rows(&pass);
+    args->all.together = together_of(&pass, x.panel.heads);
+    args->down = pass.run.order == ORDO_ORDER_DESCENDING;
     return ORDO_OK;
 }
 
-static ordo_status launch_keys(const ordo_cuda_pass *pass, const phase_maps *maps,
-                               const ordo_phase_panel *panel, char *why, size_t why_size)
+static ordo_status launch_keys(const phase_pass &x)
 {
+    const int columns = ordo_max32(x.pass.head_dim, x.pass.v_head_dim);
     ordo_phase_product args;
-    CUDA_TRY(keys_of(&args, pass, maps, panel, why, why_size));
-    const int columns = ordo_max32(pass->head_dim, pass->v_head_dim);
-    return launch(pass, ordo_phase_keys_kernel(pass->f16, columns), ORDO_LAUNCH_PLAIN, &args, why,
-                  why_size);
+    CUDA_TRY(keys_of(&args, x));
+    return launch(x, ordo_phases_keys(&x.pass, columns), ORDO_LAUNCH_PLAIN, &args);
 }
 
-static ordo_status launch_chains(const ordo_cuda_pass *pass, const phase_maps *maps,
-                                 const ordo_phase_panel *panel, const ordo_phase_lines *lines,
-                                 char *why, size_t why_size)
+static ordo_phase_kernel chain_of(const ordo_cuda_pass *pass)
+{
+    const bool narrow = pass->v_head_dim <= 128;
+    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+        return narrow ? ordo_phases_chain_256_128(pass, 0) : ordo_phases_chain_256(pass, 0);
+    return narrow ? ordo_phases_chain_192_128(pass, 0) : ordo_phases_chain_192(pass, 0);
+}
+
+static ordo_status launch_chains(const phase_pass &x)
 {
     ordo_phase_chains args = {};
-    CUDA_TRY(keys_of(&args.product, pass, maps, panel, why, why_size));
-    args.k = maps->k;
-    args.v = maps->v;
-    args.lines = *lines;
-    args.ds = pass->dq.data ? pass->phase.ds : NULL;
-    args.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    args.ruled = ordo_pass_ruled(pass);
-    args.slopes = pass->slopes;
-    args.slopes_sequence = pass->slopes_sequence;
-    args.keep_bits = pass->keep_bits;
-    args.maker = ordo_keep_maker_of(pass);
-    if (!by_keys(pass)) /* sums without columns: nothing is loaded or stored */
-        for (int n = 0; n < 2; n++)
-            args.product.factors[n].columns = 0;
-    return launch(pass, ordo_phase_chain_kernel(pass), ORDO_LAUNCH_PLAIN, &args, why, why_size);
+    CUDA_TRY(keys_of(&args.product, x));
+    args.k = x.k;
+    args.v = x.v;
+    args.lines = x.lines;
+    args.ds = x.pass.dq.data ? x.pass.phase.ds : NULL;
+    if (!by_keys(&x.pass)) /* sums without columns: nothing is loaded or stored */
+        args.product.factors[0].columns = args.product.factors[1].columns = 0;
+    return launch(x, chain_of(&x.pass), ORDO_LAUNCH_PLAIN, &args);
 }
 
 /* ---- passes ---- */
@@ -308,62 +277,51 @@ static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first, char *why
     return ORDO_OK;
 }
 
-/* `lines`: of a panel of chains. */
-static ordo_status run_panel(const ordo_cuda_pass *pass, const phase_maps *maps,
-                             const ordo_phase_panel *panel, const ordo_phase_lines *lines,
-                             bool backward, char *why, size_t why_size)
+static ordo_status run_panel(const phase_pass &x)
 {
-    CUDA_TRY(zero_tickets(pass, TICKET_SCORES, why, why_size));
-    if (!backward) {
-        CUDA_TRY(launch_softmax(pass, maps, panel, why, why_size));
-        return launch_outputs(pass, maps, panel, why, why_size);
+    const bool keys = by_keys(&x.pass), chains = chained(&x.pass);
+    CUDA_TRY(zero_tickets(&x.pass, TICKET_SCORES, x.why, x.why_size));
+    if (!x.backward) {
+        CUDA_TRY(launch_softmax(x));
+        return launch_outputs(x);
     }
-    if (chained(pass)) {
-        CUDA_TRY(launch_chains(pass, maps, panel, lines, why, why_size));
-        return pass->dq.data
-                   ? launch_queries(pass, maps, panel, lines, ORDO_LAUNCH_PLAIN, why, why_size)
-                   : ORDO_OK;
-    }
-    CUDA_TRY(launch_scores(pass, maps, panel, why, why_size));
-    if (by_keys(pass))
-        CUDA_TRY(launch_keys(pass, maps, panel, why, why_size));
-    if (!pass->dq.data)
+    CUDA_TRY(chains ? launch_chains(x) : launch_scores(x));
+    if (keys && !chains)
+        CUDA_TRY(launch_keys(x));
+    if (!x.pass.dq.data)
         return ORDO_OK;
-    return launch_queries(pass, maps, panel, lines,
-                          by_keys(pass) ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN, why, why_size);
+    return launch_queries(x, keys && !chains ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN);
 }
 
-static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps, bool backward,
-                              char *why, size_t why_size)
+static ordo_status run_panels(phase_pass *x, char *why, size_t why_size)
 {
-    const ordo_cuda_phase *x = &pass->phase;
-    const bool down = backward && pass->run.order == ORDO_ORDER_DESCENDING;
-    const int32_t tiles = pass->batch.tiles;
-    const ordo_phase_room room = { lines_in(x->all_bytes), lines_in(x->score_bytes) };
-    ordo_phase_lines lines = ordo_phase_lines_of(&pass->batch, x->columns);
-    int32_t section = x->section;
-    if (backward && chained(pass)) {
+    const ordo_cuda_pass *const pass = &x->pass;
+    const ordo_cuda_phase &phase = pass->phase;
+    const bool chains = x->backward && chained(pass);
+    const bool down = x->backward && pass->run.order == ORDO_ORDER_DESCENDING;
+    const int32_t tiles = pass->batch.tiles, group_heads = pass->run.group_heads;
+    const ordo_phase_room room = { lines_in(phase.all_bytes), lines_in(phase.score_bytes) };
+    int32_t section = phase.section;
+    x->lines = ordo_phase_lines_of(&pass->batch, phase.columns);
+    if (chains) {
         int workers = 0;
         CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &workers, why, why_size));
-        section = ordo_phase_section(&lines, &pass->batch, section, pass->run.kv_heads,
-                                     pass->run.group_heads, &room, workers);
+        section = ordo_phase_section(&x->lines, &pass->batch, section, pass->run.kv_heads,
+                                     group_heads, &room, workers);
     }
     for (int32_t head = 0; head < pass->run.kv_heads; head += section) {
         const int32_t heads = ordo_min32(section, pass->run.kv_heads - head);
-        for (int32_t done = 0; done < tiles;) {
-            ordo_phase_panel panel =
-                backward && chained(pass)
-                    ? ordo_phase_panel_filled(&lines, heads * pass->run.group_heads, &room, done,
-                                              tiles, down)
-                    : ordo_phase_panel_at(done, x->tiles, tiles, down);
-            panel.head = head;
-            panel.heads = heads;
-            lines.before = ordo_phase_lines_before(&lines, panel.tile);
-            lines.head = (int32_t)ordo_phase_panel_lines(&lines, &panel, 1);
-            CUDA_TRY(run_panel(pass, maps, &panel, &lines, backward, why, why_size));
-            done += panel.tiles;
+        for (int32_t done = 0; done < tiles; done += x->panel.tiles) {
+            x->panel = chains ? ordo_phase_panel_filled(&x->lines, heads * group_heads, &room, done,
+                                                        tiles, down)
+                              : ordo_phase_panel_at(done, phase.tiles, tiles, down);
+            x->panel.head = head;
+            x->panel.heads = heads;
+            x->lines.before = ordo_phase_lines_before(&x->lines, x->panel.tile);
+            x->lines.head = (int32_t)ordo_phase_panel_lines(&x->lines, &x->panel, 1);
+            CUDA_TRY(run_panel(*x));
         }
-        if (backward && pass->carry.out && !whole_rows(pass))
+        if (x->backward && pass->carry.out && !whole_rows(pass))
             CUDA_TRY(ordo_phase_leave(pass, head, heads, why, why_size));
     }
     return ORDO_OK;
@@ -371,22 +329,22 @@ static ordo_status run_panels(const ordo_cuda_pass *pass, const phase_maps *maps
 
 ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    phase_maps maps = {};
-    CUDA_TRY(make_maps(pass, false, &maps, why, why_size));
+    phase_pass x = { *pass, false, {}, {}, {}, {}, {}, {}, {}, {}, why, why_size };
+    CUDA_TRY(make_maps(&x, why, why_size));
     CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
     CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
     CUDA_TRY(zero_tickets(pass, 0, why, why_size));
-    CUDA_TRY(run_panels(pass, &maps, false, why, why_size));
+    CUDA_TRY(run_panels(&x, why, why_size));
     return ordo_repair_forward(pass, why, why_size);
 }
 
 ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
 {
-    phase_maps maps = {};
-    CUDA_TRY(make_maps(pass, true, &maps, why, why_size));
+    phase_pass x = { *pass, true, {}, {}, {}, {}, {}, {}, {}, {}, why, why_size };
+    CUDA_TRY(make_maps(&x, why, why_size));
     CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
     CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
     CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(run_panels(pass, &maps, true, why, why_size));
+    CUDA_TRY(run_panels(&x, why, why_size));
     return ordo_repair_backward(pass, why, why_size);
 }

@@ -11,17 +11,17 @@
 
 #include "cuda/sm90/descriptor.h"
 #include "cuda/sm90/phases/args.h"
-#include "cuda/sm90/ptx.h"
+#include "cuda/sm90/pipeline.h"
 #include "cuda/sm90/wgmma.h"
 #include "cuda/sm90/zero_rows.h"
-#include "cuda/tile/fragment.h"
+#include "cuda/tile/mask.h"
 #include "cuda/tile/swizzle.h"
 
 enum {
     PHASE_BOX_BYTES = PHASE_STEP * ORDO_LINE_BYTES,
     PHASE_CONSUMER_REGISTERS = 240,
     PHASE_PRODUCER_REGISTERS = 24,
-    PHASE_WORDS = 8 /* of a record */
+    PHASE_RECORD_BYTES = 32 /* of a unit, at most */
 };
 static_assert(256 * PHASE_CONSUMER_REGISTERS + 128 * PHASE_PRODUCER_REGISTERS <=
                   PHASE_THREADS * 168,
@@ -43,23 +43,32 @@ template <int N> struct phase_shape {
         EMPTY = FULL + 8 * STAGES,
         VALID = EMPTY + 8 * STAGES, /* rows of B that belong to its sequence, one word per stage */
         RECORD = VALID + 32,
-        END = RECORD + RECORDS * 4 * PHASE_WORDS,
+        END = RECORD + RECORDS * PHASE_RECORD_BYTES,
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
-};
 
-/* A place in the ring. */
-struct phase_ring {
-    uint32_t stage, parity;
-};
-
-template <int N> ORDO_DEVICE void phase_advance(phase_ring &ring)
-{
-    if (++ring.stage == phase_shape<N>::STAGES) {
-        ring.stage = 0;
-        ring.parity ^= 1;
+    static __device__ __forceinline__ uint32_t record(uint32_t n)
+    {
+        return RECORD + n % RECORDS * PHASE_RECORD_BYTES;
     }
+};
+
+/* A record, word by word, between one thread and all threads of the consumers. */
+template <class RECORD> ORDO_DEVICE void store_record(uint32_t at, const RECORD &record)
+{
+#pragma unroll
+    for (int i = 0; i < (int)sizeof record / 4; i++)
+        store_shared(at + 4 * i, ((const int32_t *)&record)[i]);
+}
+
+template <class RECORD> ORDO_DEVICE RECORD load_record(uint32_t at)
+{
+    RECORD record;
+#pragma unroll
+    for (int i = 0; i < (int)sizeof record / 4; i++)
+        ((int32_t *)&record)[i] = load_shared(at + 4 * i);
+    return record;
 }
 
 template <int N> ORDO_DEVICE void phase_begin(void)
@@ -89,14 +98,10 @@ ORDO_DEVICE int64_t phase_draw(const ordo_phase_common &all)
 
 template <int N> struct phase_loader {
     using Z = phase_shape<N>;
-    phase_ring ring;
-    uint32_t records;
-    uint64_t reused, once; /* L2 policies: of inputs, which many units read; of P and dS */
-
-    static __device__ __forceinline__ phase_loader make(void)
-    {
-        return { { 0, 0 }, 0, policy_evict_last(), policy_evict_first() };
-    }
+    const uint64_t reused = policy_evict_last(); /* L2: of inputs, which many units read; */
+    uint64_t once = policy_evict_first();        /* of P and dS */
+    pipeline_state<Z::STAGES> ring = {};
+    uint32_t records = 0;
 
     /* Wait until the next stage is empty. */
     __device__ __forceinline__ void take(void) const
@@ -104,10 +109,12 @@ template <int N> struct phase_loader {
         mbar_wait(Z::EMPTY + 8 * ring.stage, ring.parity ^ 1);
     }
 
-    /* Word `place` of the record of the unit whose first stage has been taken. */
-    __device__ __forceinline__ void tell(int place, int32_t value) const
+    /* The record of a unit that begins with the next stage. */
+    template <class RECORD> __device__ __forceinline__ void tell(const RECORD &record)
     {
-        store_shared(Z::RECORD + (records % Z::RECORDS * PHASE_WORDS + place) * 4, value);
+        static_assert(sizeof record <= PHASE_RECORD_BYTES, "room for records");
+        take();
+        store_record(Z::record(records++), record);
     }
 
     __device__ __forceinline__ uint32_t full(void) const
@@ -124,39 +131,63 @@ template <int N> struct phase_loader {
     __device__ __forceinline__ void pass(void)
     {
         mbar_arrive(full());
-        phase_advance<N>(ring);
+        ring.advance();
     }
 };
+
+/* A query tile of a panel: tile i of a sequence, of a query head. */
+struct phase_query_tile {
+    ordo_cuda_sequence s;
+    int32_t sequence, i, tile, head, part;
+};
+
+/* unit(phase_query_tile) for what this block draws of the query tiles of a panel, of all heads and
+ * in `parts` parts each. LAST_FIRST: from the last tile on, which is the longest under a causal
+ * mask. */
+template <bool LAST_FIRST, class UNIT>
+ORDO_DEVICE void phase_query_tiles(const ordo_phase_common &all, int32_t parts, UNIT unit)
+{
+    const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
+    const int32_t heads = all.panel.heads * all.group_heads;
+    const int64_t total = (int64_t)tiles * heads * parts;
+    for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
+        const ordo_phase_unit x = ordo_phase_issue(tiles, heads, all.together, parts, ticket);
+        phase_query_tile at;
+        at.tile = all.panel.tile + (LAST_FIRST ? tiles - 1 - x.tile : x.tile);
+        at.head = all.panel.head * all.group_heads + x.head;
+        at.part = x.part;
+        at.sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_QUERY, at.tile);
+        at.s = ordo_batch_sequence(&all.batch, at.sequence);
+        at.i = at.tile - at.s.query_tile;
+        unit(at);
+    }
+}
 
 /* ---- consumers ---- */
 
 template <int N> struct phase_consumer {
     using Z = phase_shape<N>;
     const int mine, x; /* of the two warpgroups; thread of this one */
-    phase_ring ring;
-    uint32_t records;
+    pipeline_state<Z::STAGES> ring = {};
+    uint32_t records = 0;
 
     __device__ __forceinline__ void release(uint32_t stage) const
     {
         mbar_arrive_warp(Z::EMPTY + 8 * stage, (uint32_t)x % 32);
     }
 
-    /* Wait for a unit's first stage: then its record can be read. */
-    __device__ __forceinline__ void wait(void) const
+    /* The record of the next unit, which is there with its first stage. */
+    template <class RECORD> __device__ __forceinline__ RECORD told(void)
     {
         mbar_wait(Z::FULL + 8 * ring.stage, ring.parity);
-    }
-
-    __device__ __forceinline__ int32_t told(int place) const
-    {
-        return load_shared(Z::RECORD + (records % Z::RECORDS * PHASE_WORDS + place) * 4);
+        return load_record<RECORD>(Z::record(records++));
     }
 
     /* A stage without data. */
     __device__ __forceinline__ void pass(void)
     {
         release(ring.stage);
-        phase_advance<N>(ring);
+        ring.advance();
     }
 
     /* This thread's first row of the tile. */
@@ -198,7 +229,7 @@ template <int N> struct phase_consumer {
             if (n > 0)
                 release(last);
             last = ring.stage;
-            phase_advance<N>(ring);
+            ring.advance();
         }
         wgmma_wait<0>();
         wgmma_pin(d);
@@ -210,9 +241,9 @@ template <int N> struct phase_consumer {
 /* ---- ends ---- */
 
 /* ALiBi's slope of a query head; 0 without ALiBi. */
-ORDO_DEVICE float phase_slope(const float *slopes, int64_t across, int sequence, int head)
+ORDO_DEVICE float phase_slope(const ordo_phase_common &all, int sequence, int head)
 {
-    return slopes ? slopes[sequence * across + head] : 0.0f;
+    return all.slopes ? all.slopes[sequence * all.slopes_sequence + head] : 0.0f;
 }
 
 /* Index of a row of a query tile in the row statistics. */
@@ -225,6 +256,11 @@ ORDO_DEVICE int64_t phase_stat(const ordo_phase_common &all, int head, int tile,
  * from the thread's first column. */
 struct phase_window {
     int from[2], to[2];
+
+    template <int N> __device__ __forceinline__ void hide(float (&d)[N], float value) const
+    {
+        mask_window(d, from, to, value);
+    }
 };
 
 ORDO_DEVICE phase_window phase_window_of(const ordo_cuda_sequence &s, int row, int column)
@@ -241,17 +277,21 @@ ORDO_DEVICE phase_window phase_window_of(const ordo_cuda_sequence &s, int row, i
     return w;
 }
 
-/* The comparisons are part of one statement per element, so that the results of many are not kept
- * in registers. */
-template <int N> ORDO_DEVICE void phase_hide(float (&d)[N], const phase_window &w, float value)
+/* ---- the kernels ---- */
+
+/* One thread calls load(), two warpgroups call compute(consumer). */
+template <int N, class LOAD, class COMPUTE> ORDO_DEVICE void phase_roles(LOAD load, COMPUTE compute)
 {
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("{.reg .pred p; setp.lt.s32 p, %1, %2; setp.gt.or.s32 p, %1, %3, p; "
-                     "@p mov.b32 %0, %4;}"
-                     : "+f"(d[i])
-                     : "r"(ordo_accumulator_column(0, i)), "r"(w.from[i / 2 % 2]),
-                       "r"(w.to[i / 2 % 2]), "f"(value));
+    phase_begin<N>();
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (warpgroup == 0) {
+        registers_down<PHASE_PRODUCER_REGISTERS>();
+        if (threadIdx.x < 32 && elect_one())
+            load();
+        return;
+    }
+    registers_up<PHASE_CONSUMER_REGISTERS>();
+    compute(phase_consumer<N> { warpgroup - 1, (int)threadIdx.x % 128 });
 }
 
 #endif

@@ -13,22 +13,20 @@
 #include "cuda/tile/carry.h"
 #include "cuda/tile/put_rows.h"
 
-/* Words of a record. STAGES: -1 at the end. LINE: by queries the query tile of all sequences, by
- * keys the unit's first key. FACTORS: which of the arguments'. */
-enum {
-    PRODUCT_STAGES,
-    PRODUCT_LINE,
-    PRODUCT_HEAD,
-    PRODUCT_SEQUENCE,
-    PRODUCT_FACTORS,
-    PRODUCT_COLUMN,
-    PRODUCT_ENDS, /* bit 0: the sums begin here, bit 1: they end */
-    PRODUCT_FIRST /* by queries: the first block of PHASE_STEP keys */
+/* The record of a unit. */
+struct product_unit {
+    int32_t stages; /* -1: the end */
+    int32_t line;   /* by queries the query tile of all sequences, by keys the unit's first key */
+    int32_t head, sequence;
+    int32_t factors; /* which of the arguments' */
+    int32_t column;
+    int32_t ends;  /* bit 0: the sums begin here, bit 1: they end */
+    int32_t first; /* by queries: the first block of PHASE_STEP keys */
 };
 
 /* O; dQ; dQ from dS^T, of which each query tile has a row of 128 queries for every key; dV and dK.
  */
-enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_TURNED, PHASE_BY_KEYS };
+enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_TRANSPOSED, PHASE_BY_KEYS };
 
 /* ---- loads ---- */
 
@@ -39,7 +37,7 @@ template <int N> ORDO_DEVICE int32_t product_parts(int32_t columns)
 
 template <int N> struct product_loader {
     const ordo_phase_product &args;
-    phase_loader<N> load;
+    phase_loader<N> load = {};
 
     /* Boxes of A side by side (ACROSS: the sum runs over its rows) or one below the other; of B
      * side by side. */
@@ -61,59 +59,40 @@ template <int N> struct product_loader {
         for (int n = 0; n < boxes; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, &f.b, load.full(),
                      b_column + n * PHASE_STEP, b_row, b_head, batch, load.reused);
-        phase_advance<N>(load.ring);
+        load.ring.advance();
     }
 
-    __device__ __forceinline__ void begin(int stages, int line, int head, int sequence, int factors,
-                                          int column, int ends, int first = 0)
+    __device__ __forceinline__ void begin(const product_unit &unit)
     {
-        load.take();
-        load.tell(PRODUCT_STAGES, stages);
-        load.tell(PRODUCT_LINE, line);
-        load.tell(PRODUCT_HEAD, head);
-        load.tell(PRODUCT_SEQUENCE, sequence);
-        load.tell(PRODUCT_FACTORS, factors);
-        load.tell(PRODUCT_COLUMN, column);
-        load.tell(PRODUCT_ENDS, ends);
-        load.tell(PRODUCT_FIRST, first);
-        load.records++;
-        if (stages <= 0)
+        load.tell(unit);
+        if (unit.stages <= 0)
             load.pass();
     }
 
-    template <bool TURNED>
-    __device__ __forceinline__ void by_queries(int32_t tile, int32_t head, int32_t column)
+    template <bool TRANSPOSED>
+    __device__ __forceinline__ void by_queries(const phase_query_tile &at, int32_t column)
     {
         const ordo_phase_common &all = args.all;
-        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_QUERY, tile);
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
-        const ordo_span keys = ordo_phase_keys(&s, tile - s.query_tile, PHASE_STEP);
+        const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_STEP);
         const int64_t line =
-            TURNED ? ordo_phase_line(&args.lines, &all.panel, all.group_heads, head, tile)
-                   : ordo_phase_slot(&all.panel, all.group_heads, head, tile) * PHASE_ROWS;
-        begin(ordo_span_count(keys), tile, head, sequence, 0, column, 3, keys.first);
+            TRANSPOSED
+                ? ordo_phase_line(&args.lines, &all.panel, all.group_heads, at.head, at.tile)
+                : ordo_phase_slot(&all.panel, all.group_heads, at.head, at.tile) * PHASE_ROWS;
+        begin({ ordo_span_count(keys), at.tile, at.head, at.sequence, 0, column, 3, keys.first });
 #pragma unroll 1
         for (int32_t j = keys.first; j <= keys.last; j++)
-            stage<TURNED>(args.factors[0], TURNED ? 0 : j * PHASE_STEP,
-                          line + (TURNED ? j * PHASE_STEP : 0), column, s.kv_row + j * PHASE_STEP,
-                          head / all.group_heads, s.batch, s.kv_len - j * PHASE_STEP);
+            stage<TRANSPOSED>(args.factors[0], TRANSPOSED ? 0 : j * PHASE_STEP,
+                              line + (TRANSPOSED ? j * PHASE_STEP : 0), column,
+                              at.s.kv_row + j * PHASE_STEP, at.head / all.group_heads, at.s.batch,
+                              at.s.kv_len - j * PHASE_STEP);
     }
 
-    template <bool TURNED> __device__ __forceinline__ void all_queries(void)
+    template <bool TRANSPOSED> __device__ __forceinline__ void all_queries(void)
     {
-        const ordo_phase_common &all = args.all;
-        const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
-        const int32_t heads = all.panel.heads * all.group_heads;
-        const int32_t parts = product_parts<N>(args.factors[0].columns);
-        const int64_t total = (int64_t)tiles * heads * parts;
-        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
-            const ordo_phase_unit unit =
-                ordo_phase_issue(tiles, heads, all.together, parts, ticket);
-            /* The last first: the longest, if the mask is causal. */
-            by_queries<TURNED>(all.panel.tile + tiles - 1 - unit.tile,
-                               all.panel.head * all.group_heads + unit.head, unit.part * N);
-        }
-        begin(-1, 0, 0, 0, 0, 0, 0);
+        phase_query_tiles<true>(
+            args.all, product_parts<N>(args.factors[0].columns),
+            [&](const phase_query_tile &at) { by_queries<TRANSPOSED>(at, at.part * N); });
+        begin({ -1 });
     }
 
     /* Half of a key tile. */
@@ -136,8 +115,8 @@ template <int N> struct product_loader {
         if (walk.begins && f.before && args.whole) /* into L2, while stages are loaded */
             for (int32_t k = 0; k < PHASE_ROWS; k += PHASE_STEP)
                 tma_prefetch(&f.came, 0, s.kv_row + key + k, head, s.batch);
-        begin(walk.count * all.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
-              factors, column, walk.begins + 2 * walk.ends);
+        begin({ walk.count * all.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
+                factors, column, walk.begins + 2 * walk.ends });
         int32_t i = walk.first;
 #pragma unroll 1
         for (int32_t n = 0; n < walk.count; n++, i += walk.step)
@@ -168,7 +147,7 @@ template <int N> struct product_loader {
             by_keys(unit.tile, all.panel.head + unit.head, second,
                     (unit.part - (second ? first : 0)) * N);
         }
-        begin(-1, 0, 0, 0, 0, 0, 0);
+        begin({ -1 });
     }
 };
 
@@ -190,17 +169,16 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
     const ordo_phase_product &args;
     phase_consumer<N> pipe;
 
-    /* What a thread knows of a unit. */
-    struct unit_state {
-        int line, head, sequence, column, ends;
-        const ordo_phase_factors *f;
-    };
+    __device__ __forceinline__ const ordo_phase_factors &factors(const product_unit &u) const
+    {
+        return args.factors[u.factors];
+    }
 
     /* Sums of a unit's rows that exist: loaded into d, or stored from it. `heads` and `head`: key
      * heads of the sums, and which. */
     template <bool LOAD>
     __device__ __forceinline__ void sums(float (&d)[N / 2], const float *from, int heads, int head,
-                                         const unit_state &u) const
+                                         const product_unit &u) const
     {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, u.sequence);
         const int64_t first = ordo_carry_row(args.kv_rows, heads, s.batch, s.kv_row + u.line, head);
@@ -208,8 +186,9 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int row = pipe.row() + 8 * r;
-            const float *const at = product_row(from, first, heads, u.f->columns, column, row);
-            const int columns = u.line + row < s.kv_len ? u.f->columns - u.column : 0;
+            const float *const at =
+                product_row(from, first, heads, factors(u).columns, column, row);
+            const int columns = u.line + row < s.kv_len ? factors(u).columns - u.column : 0;
 #pragma unroll
             for (int c = 0; c < N / 8; c++)
                 if (LOAD)
@@ -221,14 +200,14 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
         }
     }
 
-    __device__ __forceinline__ void begin(float (&d)[N / 2], const unit_state &u) const
+    __device__ __forceinline__ void begin(float (&d)[N / 2], const product_unit &u) const
     {
         const ordo_phase_common &all = args.all;
         clear(d);
         if (KEYS && !(u.ends & 1))
-            sums<true>(d, u.f->sums, all.panel.heads, u.head - all.panel.head, u);
-        else if (KEYS && u.f->before)
-            sums<true>(d, u.f->before, all.kv_heads, u.head, u);
+            sums<true>(d, factors(u).sums, all.panel.heads, u.head - all.panel.head, u);
+        else if (KEYS && factors(u).before)
+            sums<true>(d, factors(u).before, all.kv_heads, u.head, u);
         /* x + -0 is x. Accumulators that a branch has loaded would make ptxas serialise products.
          */
         if (KEYS)
@@ -239,59 +218,59 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 
     /* Rows of sums that are carried out: all columns of a row are this unit's. */
     __device__ __forceinline__ void leave(const float (&d)[N / 2], const ordo_cuda_sequence &s,
-                                          const unit_state &u) const
+                                          const product_unit &u) const
     {
         const int heads = args.all.kv_heads, row = u.line + pipe.mine * 64;
         const carry_tile tile = { ordo_carry_row(args.kv_rows, heads, s.batch, s.kv_row + row,
                                                  u.head),
-                                  heads, s.kv_len - row, u.f->columns };
-        if (carry_store(d, u.f->left, u.f->broken, tile, pipe.x))
+                                  heads, s.kv_len - row, factors(u).columns };
+        if (carry_store(d, factors(u).left, factors(u).broken, tile, pipe.x))
             *args.flag = 1;
     }
 
-    __device__ __forceinline__ void end(float (&d)[N / 2], const unit_state &u) const
+    __device__ __forceinline__ void end(float (&d)[N / 2], const product_unit &u) const
     {
         const ordo_phase_common &all = args.all;
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, u.sequence);
         const int down = pipe.mine * 64;
-        if (KEYS && (u.ends & 2) && u.f->left) {
+        if (KEYS && (u.ends & 2) && factors(u).left) {
             leave(d, s, u);
             return;
         }
-        if (KEYS && (!(u.ends & 2) || !u.f->out.data)) {
-            sums<false>(d, u.f->sums, all.panel.heads, u.head - all.panel.head, u);
+        if (KEYS && (!(u.ends & 2) || !factors(u).out.data)) {
+            sums<false>(d, factors(u).sums, all.panel.heads, u.head - all.panel.head, u);
             return;
         }
-        float scale[2] = { u.f->scale, u.f->scale };
+        float scale[2] = { factors(u).scale, factors(u).scale };
         if (KIND == PHASE_OUTPUTS)
 #pragma unroll
             for (int r = 0; r < 2; r++)
                 scale[r] = all.weight[phase_stat(all, u.head, u.line, pipe.row() + 8 * r)];
         const int row = (KEYS ? u.line : (u.line - s.query_tile) * PHASE_ROWS) + down;
-        char *const to = row_address(u.f->out, s.batch, (KEYS ? s.kv_row : s.q_row) + row, u.head) +
-                         2 * u.column;
-        if (put_rows<F16>(d, scale, to, 2 * u.f->out.row, (KEYS ? s.kv_len : s.q_len) - row,
-                          u.f->columns - u.column))
+        char *const to =
+            row_address(factors(u).out, s.batch, (KEYS ? s.kv_row : s.q_row) + row, u.head) +
+            2 * u.column;
+        if (put_rows<F16>(d, scale, to, 2 * factors(u).out.row, (KEYS ? s.kv_len : s.q_len) - row,
+                          factors(u).columns - u.column))
             *args.flag = 1;
     }
 
     __device__ __forceinline__ void add(float (&d)[N / 2], int stages)
     {
-        pipe.template multiply<F16, KEYS || KIND == PHASE_TURNED, true>(
+        pipe.template multiply<F16, KEYS || KIND == PHASE_TRANSPOSED, true>(
             d, stages, true, args.all.batch.table != NULL);
     }
 
     /* The same tile by tile, with the factors of the next tile between them. */
-    __device__ __forceinline__ void add_tiles(float (&d)[N / 2], const unit_state &u, int first,
-                                              int stages)
+    __device__ __forceinline__ void add_tiles(float (&d)[N / 2], const product_unit &u)
     {
         enum { EACH = PHASE_KEYS / PHASE_STEP };
         const ordo_phase_common &all = args.all;
         const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, u.head, u.line);
         const float *const shrink = args.shrink + phase_shrink(slot, args.columns, 0, pipe.row());
-        const int end = first + stages;
+        const int end = u.first + u.stages;
 #pragma unroll 1
-        for (int from = first; from < end;) {
+        for (int from = u.first; from < end;) {
             const int next = from / EACH + 1, to = min(end, next * EACH);
             float factor[2] = { 1.0f, 1.0f };
             if (to < end) {
@@ -308,26 +287,18 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 
     __device__ __forceinline__ void run(void)
     {
-        for (;; pipe.records++) {
+        for (;;) {
             float d[N / 2];
-            unit_state u;
-            pipe.wait();
-            const int stages = pipe.told(PRODUCT_STAGES);
-            if (stages < 0)
+            const product_unit u = pipe.template told<product_unit>();
+            if (u.stages < 0)
                 break;
-            u.line = pipe.told(PRODUCT_LINE);
-            u.head = pipe.told(PRODUCT_HEAD);
-            u.sequence = pipe.told(PRODUCT_SEQUENCE);
-            u.column = pipe.told(PRODUCT_COLUMN);
-            u.ends = pipe.told(PRODUCT_ENDS);
-            u.f = &args.factors[pipe.told(PRODUCT_FACTORS)];
-            if (stages == 0)
+            if (u.stages == 0)
                 pipe.pass();
             begin(d, u);
             if constexpr (KIND == PHASE_OUTPUTS)
-                add_tiles(d, u, pipe.told(PRODUCT_FIRST), stages);
+                add_tiles(d, u);
             else
-                add(d, stages);
+                add(d, u.stages);
             end(d, u);
         }
     }
@@ -338,36 +309,23 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_product(const __grid_constant__ ordo_phase_product args)
 {
     const bool keys = KIND == PHASE_BY_KEYS;
-    phase_begin<N>();
     if (keys)
         grid_let_next(); /* dQ fills up multiprocessors that are done */
-    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (warpgroup == 0) {
-        registers_down<PHASE_PRODUCER_REGISTERS>();
-        if (threadIdx.x >= 32 || !elect_one())
-            return;
-        product_loader<N> loader { args, phase_loader<N>::make() };
-        if (KIND == PHASE_OUTPUTS && args.factors[0].columns > N) /* several units read P, apart */
-            loader.load.once = policy_evict_normal();
-        if (keys) {
-            loader.all_keys();
-        } else {
-            loader.template all_queries<KIND == PHASE_TURNED>();
-            grid_wait(); /* this kernel ends no sooner than the one by keys */
-        }
-        return;
-    }
-    registers_up<PHASE_CONSUMER_REGISTERS>();
-    product_math<KIND, F16, N> {
-        args, { warpgroup - 1, (int)threadIdx.x % 128, { 0, 0 }, 0 }
-    }.run();
-}
-
-template <phase_kind KIND, bool F16> static ordo_phase_kernel phase_product_of(int columns)
-{
-    if (ordo_phase_width(columns) == 192)
-        return { (const void *)phase_product<KIND, F16, 192>, phase_shape<192>::BYTES };
-    return { (const void *)phase_product<KIND, F16, 256>, phase_shape<256>::BYTES };
+    phase_roles<N>(
+        [&] {
+            product_loader<N> loader { args };
+            if (KIND == PHASE_OUTPUTS && args.factors[0].columns > N) /* several units read P */
+                loader.load.once = policy_evict_normal();
+            if (keys) {
+                loader.all_keys();
+            } else {
+                loader.template all_queries<KIND == PHASE_TRANSPOSED>();
+                grid_wait(); /* this kernel ends no sooner than the one by keys */
+            }
+        },
+        [&](const phase_consumer<N> &pipe) {
+            product_math<KIND, F16, N> { args, pipe }.run();
+        });
 }
 
 #endif

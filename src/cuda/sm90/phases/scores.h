@@ -13,44 +13,27 @@
 #include "cuda/sm90/phases/tile.h"
 #include "cuda/tile/softmax.h"
 
-/* Words of a record, of one tile. KEY: its first key; -1: the end. */
-enum { SCORES_KEY, SCORES_TILE, SCORES_ROW, SCORES_HEAD, SCORES_SEQUENCE, SCORES_CUT };
+/* The record of a tile. */
+struct scores_tile {
+    int32_t key; /* its first; -1: the end */
+    int32_t tile, row, head, sequence, partial;
+};
 
 ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
 {
-    const ordo_phase_common &all = args.all;
-    const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
-    const int32_t heads = all.panel.heads * all.group_heads;
-    const int64_t total = (int64_t)tiles * heads * args.chunks;
-    phase_loader<PHASE_KEYS> load = phase_loader<PHASE_KEYS>::make();
-    for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
-        const ordo_phase_unit unit =
-            ordo_phase_issue(tiles, heads, all.together, args.chunks, ticket);
-        const int32_t tile = all.panel.tile + unit.tile;
-        const int32_t head = all.panel.head * all.group_heads + unit.head;
-        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_QUERY, tile);
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
-        const int32_t i = tile - s.query_tile;
-        const ordo_span keys = ordo_phase_keys(&s, i, PHASE_KEYS);
-        const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
-        const int32_t end = ordo_min32(keys.last + 1, (unit.part + 1) * PHASE_CHUNK);
-        for (int32_t j = ordo_max32(keys.first, unit.part * PHASE_CHUNK); j < end; j++) {
-            load.take();
-            load.tell(SCORES_KEY, j * PHASE_KEYS);
-            load.tell(SCORES_TILE, tile);
-            load.tell(SCORES_ROW, i * PHASE_ROWS);
-            load.tell(SCORES_HEAD, head);
-            load.tell(SCORES_SEQUENCE, sequence);
-            load.tell(SCORES_CUT, ordo_band_partial(&band, i, j));
-            load.records++;
-            phase_load_scores(load, &args.q, &args.k, args.head_dim, s, i, j, head,
-                              head / all.group_heads);
-            phase_load_scores(load, &args.dout, &args.v, args.v_head_dim, s, i, j, head,
-                              head / all.group_heads);
+    phase_loader<PHASE_KEYS> load;
+    phase_query_tiles<false>(args.all, args.chunks, [&](const phase_query_tile &at) {
+        const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_KEYS);
+        const ordo_band band = ordo_sequence_band(&at.s, PHASE_ROWS, PHASE_KEYS);
+        const int32_t end = ordo_min32(keys.last + 1, (at.part + 1) * PHASE_CHUNK);
+        for (int32_t j = ordo_max32(keys.first, at.part * PHASE_CHUNK); j < end; j++) {
+            load.tell(scores_tile { j * PHASE_KEYS, at.tile, at.i * PHASE_ROWS, at.head,
+                                    at.sequence, ordo_band_partial(&band, at.i, j) });
+            phase_load_scores(load, args.all, &args.q, &args.k, args.all.head_dim, at, j);
+            phase_load_scores(load, args.all, &args.dout, &args.v, args.all.v_head_dim, at, j);
         }
-    }
-    load.take();
-    load.tell(SCORES_KEY, -1);
+    });
+    load.tell(scores_tile { -1 });
     load.pass();
 }
 
@@ -80,36 +63,35 @@ template <bool F16> struct scores_math {
     /* What a thread knows of a tile; its rows are `row` and row + 8 of the sequence. */
     struct tile_state {
         int row, column, head, sequence;
-        bool cut;
+        bool partial;
         phase_window window; /* if so */
         int64_t to;          /* the first element that its quad writes, in p and ds */
         float stat[2], delta[2];
         phase_keep keep;
     };
 
-    __device__ __forceinline__ void begin(tile_state &t) const
+    __device__ __forceinline__ void begin(tile_state &t, const scores_tile &of) const
     {
         const ordo_phase_common &all = args.all;
-        const int key = pipe.told(SCORES_KEY), tile = pipe.told(SCORES_TILE);
-        t.row = pipe.told(SCORES_ROW) + pipe.row();
-        t.column = key + 2 * (pipe.x % 4);
-        t.head = pipe.told(SCORES_HEAD);
-        t.sequence = pipe.told(SCORES_SEQUENCE);
-        t.cut = pipe.told(SCORES_CUT);
+        t.row = of.row + pipe.row();
+        t.column = of.key + 2 * (pipe.x % 4);
+        t.head = of.head;
+        t.sequence = of.sequence;
+        t.partial = of.partial;
         t.window = {};
-        if (t.cut)
+        if (t.partial)
             t.window =
                 phase_window_of(ordo_batch_sequence(&all.batch, t.sequence), t.row, t.column);
-        t.to = phase_place(all, t.head, tile, pipe.row(), key, args.columns, pipe.x);
+        t.to = phase_place(all, t.head, of.tile, pipe.row(), of.key, args.columns, pipe.x);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int64_t from = phase_stat(all, t.head, tile, pipe.row() + 8 * r);
+            const int64_t from = phase_stat(all, t.head, of.tile, pipe.row() + 8 * r);
             t.stat[r] = all.stat[from];
             t.delta[r] = all.weight[from];
         }
-        if (args.keep_bits)
-            t.keep = phase_load_keep(args.keep_bits, ordo_batch_sequence(&all.batch, t.sequence),
-                                     t.head, t.row, key, pipe.x);
+        if (args.all.keep_bits)
+            t.keep = phase_load_keep(args.all, ordo_batch_sequence(&all.batch, t.sequence), t.head,
+                                     t.row, of.key, pipe.x);
     }
 
     /* i + diagonal - j of register 0. */
@@ -125,24 +107,24 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ float slope(const tile_state &t) const
     {
-        return phase_slope(args.slopes, args.slopes_sequence, t.sequence, t.head);
+        return phase_slope(args.all, t.sequence, t.head);
     }
 
     /* P of a tile from its S; the sign marks dropped elements. */
     __device__ __forceinline__ void probabilities(float (&d)[SCORES], const tile_state &t) const
     {
         relative_logits<-1, true>(
-            d, args.rule, args.ruled, [&](int i) { return t.stat[i / 2 % 2]; },
+            d, args.all.rule, args.all.ruled, [&](int i) { return t.stat[i / 2 % 2]; },
             [&](float &of) {
                 of = slope(t);
                 return away(t);
             });
-        if (t.cut)
-            phase_hide(d, t.window, -INFINITY);
+        if (t.partial)
+            t.window.hide(d, -INFINITY);
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
             d[i] = exp2_approx(d[i]);
-        if (args.keep_bits)
+        if (args.all.keep_bits)
             phase_drop(d, t.keep);
     }
 
@@ -150,12 +132,12 @@ template <bool F16> struct scores_math {
     __device__ __forceinline__ void keep(float (&d)[SCORES], uint32_t (&p)[PACKED],
                                          const tile_state &t) const
     {
-        if (args.rule.cap > 0.0f) {
-            const float slope2 = slope(t) * args.rule.slope;
+        if (args.all.rule.cap > 0.0f) {
+            const float slope2 = slope(t) * args.all.rule.slope;
             const int first = away(t);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
-                d[i] *= cap_gradient(fabsf(d[i]), t.stat[i / 2 % 2], args.rule, slope2,
+                d[i] *= cap_gradient(fabsf(d[i]), t.stat[i / 2 % 2], args.all.rule, slope2,
                                      away_of(first, i));
         }
 #pragma unroll
@@ -167,7 +149,7 @@ template <bool F16> struct scores_math {
     __device__ __forceinline__ void gradients(float (&d)[SCORES], const uint32_t (&p)[PACKED],
                                               const tile_state &t) const
     {
-        if (args.keep_bits) { /* dropped: dP is 0, or NaN */
+        if (args.all.keep_bits) { /* dropped: dP is 0, or NaN */
 #pragma unroll
             for (int i = 0; i < PACKED; i++) {
                 zero_if(d[2 * i], p[i], 0x8000u);
@@ -177,21 +159,21 @@ template <bool F16> struct scores_math {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
             pair_gradient<F16>(d[2 * i], d[2 * i + 1], p[i], t.delta[i % 2]);
-        if (t.cut)
-            phase_hide(d, t.window, 0.0f);
+        if (t.partial)
+            t.window.hide(d, 0.0f);
     }
 
     __device__ __forceinline__ void run(void)
     {
-        const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
-        const int v_stages = (args.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
-        for (;; pipe.records++) {
+        const int stages = (args.all.head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        const int v_stages = (args.all.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        for (;;) {
             float d[SCORES];
             tile_state t;
-            pipe.wait();
-            if (pipe.told(SCORES_KEY) < 0)
+            const scores_tile of = pipe.template told<scores_tile>();
+            if (of.key < 0)
                 break;
-            begin(t);
+            begin(t, of);
             pipe.template multiply<F16, false, false>(d, stages, false, false);
             probabilities(d, t);
             if (args.p)
@@ -209,16 +191,10 @@ template <bool F16>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_scores(const __grid_constant__ ordo_phase_scores args)
 {
-    phase_begin<PHASE_KEYS>();
-    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (warpgroup == 0) {
-        registers_down<PHASE_PRODUCER_REGISTERS>();
-        if (threadIdx.x < 32 && elect_one())
-            scores_load(args);
-        return;
-    }
-    registers_up<PHASE_CONSUMER_REGISTERS>();
-    scores_math<F16> { args, { warpgroup - 1, (int)threadIdx.x % 128, { 0, 0 }, 0 } }.run();
+    phase_roles<PHASE_KEYS>([&] { scores_load(args); },
+                            [&](const phase_consumer<PHASE_KEYS> &pipe) {
+                                scores_math<F16> { args, pipe }.run();
+                            });
 }
 
 #endif

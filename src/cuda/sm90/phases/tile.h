@@ -8,11 +8,11 @@
 
 enum { PHASE_SCORES = PHASE_KEYS / 2 }; /* a thread's of a tile */
 
-/* Rows of query tile i times rows of key tile j, over `columns` columns. The first stage may have
- * been taken already. */
-ORDO_DEVICE void phase_load_scores(phase_loader<PHASE_KEYS> &load, const CUtensorMap *a,
-                                   const CUtensorMap *b, int columns, const ordo_cuda_sequence &s,
-                                   int i, int j, int q_head, int kv_head)
+/* The stages of a query tile times key tile j of its sequence, over `columns` columns. The first
+ * may have been taken already. */
+ORDO_DEVICE void phase_load_scores(phase_loader<PHASE_KEYS> &load, const ordo_phase_common &all,
+                                   const CUtensorMap *a, const CUtensorMap *b, int columns,
+                                   const phase_query_tile &at, int j)
 {
     using Z = phase_shape<PHASE_KEYS>;
 #pragma unroll 1
@@ -22,12 +22,14 @@ ORDO_DEVICE void phase_load_scores(phase_loader<PHASE_KEYS> &load, const CUtenso
 #pragma unroll
         for (int n = 0; n < PHASE_ROWS / PHASE_STEP; n++)
             tma_load(load.a() + n * PHASE_BOX_BYTES, a, load.full(), column,
-                     s.q_row + i * PHASE_ROWS + n * PHASE_STEP, q_head, s.batch, load.reused);
+                     at.s.q_row + at.i * PHASE_ROWS + n * PHASE_STEP, at.head, at.s.batch,
+                     load.reused);
 #pragma unroll
         for (int n = 0; n < PHASE_KEYS / PHASE_STEP; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, b, load.full(), column,
-                     s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, kv_head, s.batch, load.reused);
-        phase_advance<PHASE_KEYS>(load.ring);
+                     at.s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, at.head / all.group_heads,
+                     at.s.batch, load.reused);
+        load.ring.advance();
     }
 }
 
@@ -37,10 +39,11 @@ struct phase_keep {
     uint2 words[2];
 };
 
-ORDO_DEVICE phase_keep phase_load_keep(const uint2 *bits, const ordo_cuda_sequence &s, int head,
-                                       int row, int key, int thread)
+ORDO_DEVICE phase_keep phase_load_keep(const ordo_phase_common &all, const ordo_cuda_sequence &s,
+                                       int head, int row, int key, int thread)
 {
     const int line = min(row / 16, (s.q_len - 1) / 16);
+    const uint2 *bits = (const uint2 *)all.keep_bits;
     bits += (s.keep + head * s.keep_head + (int64_t)line * s.keep_across + key / 128) * 32 +
             thread % 32;
     return { { load_once(bits), load_once(bits + (key / 128 + 1 < s.keep_across ? 32 : 0)) } };
