@@ -59,6 +59,7 @@ class Contest:
         self.notes: dict[str, Any] = {}
         self.measured: dict[str, Any] = {}  # figures that something else measured
         self.stack = contextlib.ExitStack()  # what ends with the row
+        self.ended = False  # by Ctrl-C, in the turns
         self.expected: dict[str, Any] | None = None  # results that all others must be close to
         self.close = CLOSE
 
@@ -146,33 +147,41 @@ class Contest:
         """Milliseconds by contestant, those of a run that clocks itself one by one. A round begins
         with a fifth of a second of its first contestant; who is first changes from round to round,
         because the clock of a board falls within a round. more(n): whether round n begins."""
-        names, options = self.names(), self.options
+        names = self.names()
         ms: dict[str, list[float]] = {name: [] for name in names}
         step = max(1, round(len(names) / rounds))
-        for turn in range(rounds):
-            if turn and not more(turn):
-                break
-            first = turn * step % max(1, len(names))
-            for place, name in enumerate(names[first:] + names[:first]):
-                if ms[name] and ms[name][0] > SLOW_MS:
-                    continue
-                if name in self.timed:
-                    ms[name] += self.timed[name]()
-                    continue
-                if not turn and (once := self.board.once_ms(self.runs[name])) > SLOW_MS:
-                    ms[name].append(once)
-                    continue
-                if not place:
-                    self.board.settle(self.runs[name])
-                ms[name].append(self.board.ms(self.runs[name], options.warmup, options.rep))
-        self.board.sync()
+        try:
+            for turn in range(rounds):
+                if turn and not more(turn):
+                    break
+                first = turn * step % max(1, len(names))
+                self.round(names[first:] + names[:first], ms)
+            self.board.sync()
+        except (KeyboardInterrupt, SystemExit):
+            self.ended = True  # what there is will be shown
         return ms
+
+    def round(self, names: list[str], ms: dict[str, list[float]]) -> None:
+        """A turn of each; what takes longer than a second has one in all."""
+        for place, name in enumerate(names):
+            if ms[name] and ms[name][0] > SLOW_MS:
+                continue
+            if name in self.timed:
+                ms[name] += self.timed[name]()
+                continue
+            run, options = self.runs[name], self.options
+            if not ms[name] and (once := self.board.once_ms(run)) > SLOW_MS:
+                ms[name].append(once)
+                continue
+            if not place:
+                self.board.settle(run)
+            ms[name].append(self.board.ms(run, options.warmup, options.rep))
 
     def outcome(self, ms: dict[str, list[float]], joules: bool) -> dict[str, Any]:
         """What a row has from its contest."""
         middle = {name: statistics.median(x) for name, x in ms.items() if x}
         host = {name: self.board.host_ms(run) for name, run in self.runs.items()
-                if middle[name] < SLOW_MS}  # fmt: skip
+                if middle.get(name, SLOW_MS) < SLOW_MS and not self.ended}  # fmt: skip
         figures = {x: self.flop[x] / t * 1e-9 if x in self.flop else t for x, t in middle.items()}
         made = {
             "ms": middle, "rounds": ms, "flop": self.flop, "tiles": self.tiles,
@@ -180,6 +189,8 @@ class Contest:
             "host_bound": [name for name, x in host.items() if x > middle[name] + FLUSH_MS],
             "refused": self.refused, "wrong": self.wrong, **self.notes,
         }  # fmt: skip
+        if self.ended:
+            return {**made, "partial": True}
         if joules:
             made["joules"] = {name: self.board.joules(run) for name, run in self.runs.items()}
         return made

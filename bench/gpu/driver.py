@@ -95,7 +95,9 @@ class Run:
         self.made: dict[str, Any] = {"table": args.table, "states": [], "rows": [], "left_out": []}
         self.longest = 0.0  # seconds of a row with one round
         if args.resume and args.json.exists():
-            self.made = {**json.loads(args.json.read_text()), "left_out": []}
+            made = json.loads(args.json.read_text())
+            whole = [row for row in made["rows"] if not row.get("partial")]
+            self.made = {**made, "rows": whole, "left_out": []}
 
     def left(self) -> float:
         if self.args.budget is None:
@@ -152,6 +154,9 @@ class Run:
             except (KeyboardInterrupt, SystemExit):
                 self.state["ended"] = f"in {full_name(row)}"
                 raise
+            if self.made["rows"][-1].get("partial"):
+                self.state["ended"] = f"in {full_name(row)}"
+                raise KeyboardInterrupt
             figures = self.made["rows"][-1].get("figures", {})
             say("  " + ", ".join(f"{x} {show.cell(self.made['rows'][-1], x)}" for x in figures))
             self.board.free()
@@ -365,7 +370,8 @@ def main() -> int:
         print(show.whole(table, made))
         return 0
     with contextlib.suppress(ValueError):  # not in the main thread of a test
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit(1))
     try:
         return Run(table, args).measure(wanted)
     except Skip as why:

@@ -136,6 +136,31 @@ def test_an_interrupted_run_prints_what_it_has():
         assert "ended: in g: row 2" in text, text
 
 
+def test_an_interrupted_row_shows_its_rounds():
+    """And is measured again by a run that resumes."""
+    made, on = table(2), Board()
+
+    def enter(contest, row):
+        contest.add("ours", lambda: 2.0)
+        contest.add("last", lambda: 3.0)
+
+    def ms(run, warmup, rep):
+        if len(on.log) == 6:  # in the second round of the second row
+            raise KeyboardInterrupt
+        on.log.append(run())
+        return on.log[-1]
+
+    made.enter, made.COLUMNS, on.ms = enter, [], ms
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "out.json"
+        code, text = run(made, "--rounds", "2", "--json", file, on=on)
+        rows = json.loads(file.read_text())["rows"]
+        assert code == 130 and rows[1]["partial"] and "| row 1 | 2.000 | 3.000 |" in text, text
+        code, text = run(made, "--rounds", "2", "--json", file, "--resume")
+        rows = json.loads(file.read_text())["rows"]
+        assert code == 0 and len(rows) == 2 and "partial" not in rows[1], rows
+
+
 def test_a_fault_ends_the_run():
     """A kernel that faults is no refusal: what was measured before is kept."""
     made, on = table(3), Board()

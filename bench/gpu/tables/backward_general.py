@@ -1,5 +1,5 @@
 """What a tile costs in the backward pass under every rule: live tiles per time (tiles that the mask
-does not hide) over those of the same mask in the plain kernel, each in the planner's order. The rows
+does not hide) over those of the same mask in the dense kernel, each in the planner's order. The rows
 and the problems are those of forward_general.
 """
 

@@ -1,6 +1,6 @@
 """The orders of sums of the backward pass on one H200, beside the laboratory's prediction.
 
-Every order of a row runs in the plain kernel. Shift and symmetric run in groups of 32 and in waves
+Every order of a row runs in the dense kernel. Shift and symmetric run in groups of 32 and in waves
 over all multiprocessors, pinned as published; `plain` is the default order as users run it. The
 prediction is the simulation of the chains with their traffic (ordo_io_replay_plan()). All 24 rows
 take about two minutes:
