@@ -41,6 +41,7 @@ from ._transformers_mask import (
     shape_of,
     warn_of_own_code,
 )
+from ._transformers_paged import paged_forward
 from ._transformers_padding import Packed, Tokens, of_chunks, of_runs, of_valid, once, right_padded, taken
 from .torch import _front as f
 from .torch._attention import call
@@ -54,9 +55,11 @@ NAME = "ordo"
 
 
 def register(name: str = NAME) -> None:
-    """Make attn_implementation="ordo" known to transformers: the attention and its mask."""
+    """Make attn_implementation="ordo" known to transformers: the attention and its mask; and
+    "paged|ordo" for continuous batching."""
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
+    AttentionInterface.register(f"paged|{name}", paged_forward)
     if name not in _names:
         _names.add(name)
         if len(_names) == 1:
@@ -99,9 +102,9 @@ def _check_batching() -> None:
         if chosen in _names:
             raise Error(
                 "unsupported",
-                f"generate_batch() with attn_implementation {chosen}: continuous batching keeps its "
-                "keys in pages, which ordo does not read there: expected generate(), or "
-                'set_attn_implementation("paged|sdpa") before',
+                f"generate_batch() with attn_implementation {chosen}, in whose place continuous "
+                "batching takes FlashAttention where there is one: expected "
+                f'set_attn_implementation("paged|{chosen}") before',
             )
         return begin(self, *args, **kwargs)
 
@@ -129,8 +132,8 @@ REFUSED = {
     "attention_bias": "a bias of the scores",
     "attn_bias": "a bias of the scores",
     "head_mask": "a mask of heads",
-    "block_table": "keys in a page table",
-    "cache": "a paged cache",
+    "block_table": 'keys in a page table; attn_implementation "paged|ordo" has them',
+    "cache": 'a paged cache; attn_implementation "paged|ordo" has it',
 }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._library import Error
 from ._call import Arguments, plain
 
-_ALIGN = 256  # a multiple of the columns of every tile of keys
+ALIGN = 256  # a multiple of the columns of every tile of keys
 
 
 class Pages:
@@ -52,7 +52,7 @@ class Pages:
         self.starts = torch.zeros_like(lens) if starts is None else starts
         if q.is_cpu and plain(q, k, v):
             self._check()
-        self.first = self.starts // _ALIGN * _ALIGN  # the column of the first row of each sequence
+        self.first = self.starts // ALIGN * ALIGN  # the column of the first row of each sequence
         lengths = (lens.clamp(0, self.longest) - self.first).clamp(min=0)
         self.ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
@@ -97,6 +97,20 @@ class Pages:
         page, at = self.place(sequence, column)
         hidden = (column < self.starts[sequence])[:, None, None]
         return k[page, at].masked_fill(hidden, torch.nan), v[page, at].masked_fill(hidden, 0)
+
+
+def aligned(k: Tensor, v: Tensor, ends: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Stored keys and values end to end, (row, head, dim), with the rows before the first stored one
+    that its tile has, and their ends. The filled keys are NaN, their values 0."""
+    batch = starts.shape[0]
+    fill = starts % ALIGN
+    made = ends + torch.nn.functional.pad(fill.cumsum(0, dtype=torch.int32), (1, 0))
+    row = torch.arange(k.shape[0] + batch * (ALIGN - 1), device=k.device)
+    sequence = torch.searchsorted(made, row, right=True).sub(1).clamp(0, max(batch - 1, 0))
+    column = row - made[sequence] - fill[sequence]
+    source = (ends[sequence] + column).clamp(0, max(k.shape[0] - 1, 0))
+    hidden = (column < 0)[:, None, None]
+    return k[source].masked_fill(hidden, torch.nan), v[source].masked_fill(hidden, 0), made
 
 
 def packed(

@@ -26,7 +26,8 @@ from torch.nn.attention import register_flash_attention_impl
 
 from .._library import Error
 from . import _front as f
-from ._call import rng_of
+from ._attention import run_inputs
+from ._call import Arguments, rng_of
 from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
@@ -110,7 +111,12 @@ def _flash_forward(
     seqused_k: Any = None, alibi_slopes: Any = None, block_table: Any = None, num_splits: Any = None,
     flags: int = 0, **window: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    refused = dict(seqused_k=seqused_k, block_table=block_table)
+    if block_table is not None:
+        return _flash_paged(
+            query, key, value, cum_seq_q, cum_seq_k, max_q, seqused_k, block_table, is_causal, scale,
+            refused={"dropout_p": dropout_p or None, "alibi_slopes": alibi_slopes}, **window,
+        )  # fmt: skip
+    refused = dict(seqused_k=seqused_k)
     refused["alibi_slopes"] = alibi_slopes  # aten's backward does not get them
     for name, given in refused.items():
         if given is not None:
@@ -126,6 +132,32 @@ def _flash_forward(
         debug = signed_probabilities(q, k, v, *call)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     return out, lse, rng.view(torch.uint64), unused, debug
+
+
+def _flash_paged(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Any, cu_k: Any, max_q: Any, used: Any, table: Tensor,
+    is_causal: bool, scale: Any, refused: dict[str, Any], window_size_left: Any = None,
+    window_size_right: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Keys in pages, (page, row, head, dim); lengths are seqused_k, or those between cum_seq_k."""
+    refused["cum_seq_k and seqused_k not"] = True if cu_k is None and used is None else None
+    for name, given in refused.items():
+        if given is not None:
+            raise RuntimeError(f"ORDO flash attention forward: {name} given, with block_table")
+    sides = tuple(-1 if x is None else int(x) for x in (window_size_left, window_size_right))
+    lens = (cu_k.diff() if used is None else used).to(torch.int32)
+    longest = None if cu_q is None else int(max_q)
+    a = Arguments(
+        is_causal, sides, scale, cu_q=cu_q, max_q=longest, kv_lens=lens,
+        page_table=table.to(torch.int32),
+    )  # fmt: skip
+    try:
+        with torch.no_grad():
+            out, lse = run_inputs(q, k, v, a)[:2]
+    except Error as error:
+        raise RuntimeError(f"ORDO flash attention forward: {error}") from error
+    rng = torch.zeros(2, dtype=torch.uint64, device=q.device)
+    return out, lse, rng, torch.zeros((), dtype=torch.uint64, device=q.device), q.new_empty(0)
 
 
 def _flash_backward(

@@ -197,7 +197,7 @@ def run(root, *command):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["torch_flash", "torch_sdpa", "torch_transformers", "decode"])
+@pytest.mark.parametrize("name", ["torch_flash", "torch_sdpa", "torch_transformers", "decode", "rollout"])
 def test_examples_see_equal_bits(root, name):
     if name == "torch_transformers":
         pytest.importorskip("transformers")

@@ -184,3 +184,87 @@ def test_refused_by_name(changes: dict[str, Any], message: str) -> None:
     }
     with pytest.raises(ordo.Error, match=message):
         ordo.torch.attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+def test_ats_operator_takes_tables() -> None:
+    from ordo.torch import _sdpa
+
+    cache, cu_q = Cache(16, torch.bfloat16, 9), torch.tensor([0, 1, 2, 3], dtype=torch.int32)
+    ends = [300, 77, 400]
+    for b in range(3):
+        cache.put(b, 0, ends[b])
+    q = torch.stack([cache.q[b][ends[b] - 1] for b in range(3)])
+    used = torch.tensor(ends, dtype=torch.int32)
+    given = (q, cache.k, cache.v, cu_q, None, 1, 400, 0.0, True, False)
+    out, lse, *_ = _sdpa._flash_forward(*given, seqused_k=used, block_table=cache.table)
+    for b in range(3):
+        o, one = cache.train(b)
+        assert torch.equal(out[b], o[ends[b] - 1]) and torch.equal(lse[:, b], one[:, ends[b] - 1])
+    with pytest.raises(RuntimeError, match="dropout_p given, with block_table"):
+        _sdpa._flash_forward(*given[:7], 0.1, True, False, seqused_k=used, block_table=cache.table)
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_continuous_batching_of_transformers(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    import ordo.transformers
+    from transformers.generation.continuous_batching import cache as their_cache
+
+    monkeypatch.setattr(  # which is 0 on a CPU without psutil
+        their_cache.PagedAttentionMemoryHandler, "get_available_memory", lambda self: 10**9
+    )
+    ordo.transformers.register()
+    seen: list[list[tuple[Tensor, ...]]] = [[], []]
+
+    def watched(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **kwargs: Any
+    ) -> Any:
+        ends = kwargs["cu_seq_lens_q"]
+        out = ordo.transformers.paged_forward(module, query, key, value, *rest, **kwargs)
+        real = slice(0, int(ends[1]))  # of the one sequence
+        found = (
+            query[0, :, real],
+            key[0, :, real],
+            value[0, :, real],
+            out[0][0, real].transpose(0, 1),
+        )
+        seen[module.layer_idx].append(tuple(x.clone() for x in found))
+        return out
+
+    transformers.AttentionInterface.register("paged|ordo", watched)
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(
+        vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=window,
+    )  # fmt: skip
+    model = transformers.MistralForCausalLM(config).to(torch.bfloat16).eval()
+    model.set_attn_implementation("paged|ordo")
+    try:
+        made = model.generate_batch(
+            [torch.randint(3, 99, (300,)).tolist()],
+            generation_config=transformers.GenerationConfig(max_new_tokens=9, do_sample=False, eos_token_id=-1),
+            continuous_batching_config=transformers.ContinuousBatchingConfig(
+                num_blocks=40, block_size=16, max_batch_tokens=64
+            ),
+            warmup=False,
+        )  # fmt: skip
+    finally:
+        ordo.transformers.register()
+    assert [len(x.generated_tokens) for x in made.values()] == [9]
+    for layer in seen:
+        assert len(layer) > 9  # chunks of the prompt, and each token
+        q, k, v, expected = (torch.cat(parts, 1).transpose(0, 1) for parts in zip(*layer))
+        sides = (-1, -1) if window is None else (window - 1, 0)
+        scale = model.model.layers[0].self_attn.scaling
+        o, _ = ordo.torch.attention(
+            q[None], k[None], v[None], causal=True, window=sides, scale=scale
+        )
+        assert torch.equal(o[0], expected)
+    model.set_attn_implementation("ordo")
+    with pytest.raises(ordo.Error, match='set_attn_implementation."paged|ordo".'):
+        model.generate_batch([[5, 6]])
+    with pytest.raises(ordo.Error, match="without a paged cache"):
+        model.set_attn_implementation("paged|ordo")
+        model(torch.tensor([[5, 6]]))
