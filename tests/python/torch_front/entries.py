@@ -154,7 +154,8 @@ class Below(Flash):
         if self.third and (v["dropout"] != "none" or v["slopes"] != "none"):
             return False
         return (
-            _basic(v) and v["layout"] in ("dense", "packed") and v["dropout"] in ("none", "drawn")
+            _basic(v) and (v["layout"] in ("dense", "packed") or v["layout"] == "padded" and self.third)
+            and v["dropout"] in ("none", "drawn")
             and situation in ("eager", "again", "no_grad", "hooks", "threads", "checkpoint")
         )  # fmt: skip
 
@@ -166,7 +167,9 @@ class Below(Flash):
         if self.third:
             names = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
             rest.update(zip(names, ends), softmax_scale=given["scale"])
-            return lambda q, k, v: (_Passes.apply(q, k, v, functools.partial(_third_passes, rest, given["causal"])), None)
+            used = [given.get(x) for x in _LISTS[4:]]
+            passes = functools.partial(_third_passes, rest, given["causal"], used)
+            return lambda q, k, v: (_Passes.apply(q, k, v, passes), None)
         scale = case.q.shape[-1] ** -0.5 if given["scale"] is None else given["scale"]
         rest.update(alibi_slopes=given.get("slopes"), dropout_p=given.get("dropout_p", 0.0))
         rest.update(softmax_scale=scale, causal=given["causal"])
@@ -201,11 +204,12 @@ def _second_passes(kind: str, ends: Any, rest: Any, tensors: Any, grads: Any = N
     return call(*tensors, *grads, *ends, **rest, deterministic=True, rng_state=rng)
 
 
-def _third_passes(rest: Any, causal: Any, tensors: Any, grads: Any = None) -> Any:
+def _third_passes(rest: Any, causal: Any, used: Any, tensors: Any, grads: Any = None) -> Any:
     if grads is None:
-        return flash_attn_3._flash_attn_forward(*tensors, **rest, causal=causal)[:2]
-    dq, dk, dv = grads
-    return flash_attn_3._flash_attn_backward(*tensors, **rest, is_causal=causal, dq=dq, dk=dk, dv=dv)
+        rest = dict(rest, causal=causal, seqused_q=used[0], seqused_k=used[1])
+        return flash_attn_3._flash_attn_forward(*tensors, **rest)[:2]
+    rest = dict(rest, is_causal=causal, sequed_q=used[0], sequed_k=used[1], **dict(zip(("dq", "dk", "dv"), grads)))
+    return flash_attn_3._flash_attn_backward(*tensors, **rest)
 
 
 class Sdpa(Attention):

@@ -218,20 +218,6 @@ def test_the_backward_pass_refuses_before_it_writes():
     assert grads[1].any() and not grads[0].any()
 
 
-def test_lengths_of_padded_batches_below_autograd():
-    q, k = drawn(2, 8, 2, 16).detach(), drawn(2, 9, 2, 16, seed=1).detach()
-    used = torch.tensor([5, 9], dtype=torch.int32)
-    out, lse, *_ = flash_attn_3._flash_attn_forward(q, k, k, seqused_k=used, causal=True)
-    one = flash_attn_3.flash_attn_func(q[:1], k[:1, :5], k[:1, :5], causal=True)
-    assert same(out[:1], one)
-    grads = [torch.empty_like(x) for x in (q, k, k)]
-    flash_attn_3._flash_attn_backward(
-        out, q, k, k, out, lse, sequed_k=used, dq=grads[0], dk=grads[1], dv=grads[2],
-        is_causal=True,
-    )  # fmt: skip
-    assert not grads[1][0, 5:].any() and grads[1][0, :5].any()
-
-
 def test_lists_are_refused_by_the_names_of_the_function():
     x, dense, ends = drawn(20, 2, 16).detach(), drawn(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
     lse, low, used = torch.zeros(2, 20), flash_attn_interface, torch.tensor([2.5, 9.0])

@@ -149,24 +149,6 @@ def test_a_second_layer_and_a_mask_start_few_operations():
     assert len([x for x in names if x not in {"aten::view", "aten::resolve_conj", "aten::resolve_neg"}]) <= 7, names
 
 
-@pytest.mark.parametrize(
-    "mask, none, right, runs",
-    [
-        ([[1, 1], [1, 1]], True, True, True),
-        ([[1, 1], [1, 0]], False, True, True),
-        ([[1, 1], [0, 0]], False, True, True),
-        ([[1, 1], [0, 1]], False, False, True),
-        ([[1, 1, 1], [1, 0, 1]], False, False, False),
-        ([[0, 1, 0, 1], [1, 1, 1, 1]], False, False, False),
-        ([[], []], True, True, True),
-    ],
-)
-def test_what_a_mask_says(mask, none, right, runs):
-    said = padding.padding_of(torch.tensor(mask, dtype=torch.bool))
-    assert (said.none, said.right, said.runs) == (none, right, runs)
-    assert said.lengths.tolist() == [sum(x) for x in mask]
-
-
 def test_a_mask_that_was_used_in_inference_trains():
     mask, given = mask_of(MASKS["right"]), inputs()
     with torch.inference_mode():
@@ -175,43 +157,6 @@ def test_a_mask_that_was_used_in_inference_trains():
 
 
 # ---- calls that layers repeat ----
-
-
-def batch_of(kind):
-    tokens = torch.randint(64, (2, 24), generator=torch.Generator().manual_seed(3))
-    if kind == "packed":
-        positions = torch.cat([torch.arange(n) for n in (11, 20, 17)])[None]
-        return dict(input_ids=tokens.view(1, -1), position_ids=positions)
-    if kind == "dense":
-        return dict(input_ids=tokens)
-    mask = torch.ones_like(tokens)
-    mask[1, 15:] = 0
-    return dict(input_ids=tokens, attention_mask=mask if kind == "right" else mask.flip(1))
-
-
-@pytest.mark.parametrize("p", [0.0, 0.1])
-@pytest.mark.parametrize("kind", ["dense", "right", "left", "packed"])
-def test_layers_that_repeat_a_call_have_the_bits_of_those_that_do_not(kind, p):
-    """With lengths that are checked at each call none is repeated."""
-    ordo.transformers.register()
-    torch.manual_seed(2)
-    sizes = dict(vocab_size=64, n_positions=64, n_embd=32, n_layer=3, n_head=2, bos_token_id=1, eos_token_id=1)
-    config = transformers.GPT2Config(**sizes, attn_implementation="ordo", attn_pdrop=p)
-    model, given = transformers.GPT2LMHeadModel(config).train(), batch_of(kind)
-
-    def step():
-        torch.manual_seed(4)
-        model.zero_grad()
-        out = model(**given, labels=given["input_ids"], use_cache=False)
-        out.loss.backward()
-        return [out.logits, *[x.grad.clone() for x in model.parameters()]]
-
-    found = step()
-    ordo.torch.check_lengths(True)
-    try:
-        assert all(same(x, y) for x, y in zip(found, step()))
-    finally:
-        ordo.torch.check_lengths(False)
 
 
 def test_a_call_unlike_the_last_is_not_repeated():
