@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
@@ -83,3 +84,8 @@ def _gemm_fake(a: Tensor, b: Tensor, bias: Any = None, sections: int = 1, wide: 
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise Error("shape", f"a.shape {tuple(a.shape)}, b.shape {tuple(b.shape)}: expected (m, k), (k, n)")
     return a.new_empty((a.shape[0], b.shape[1]), dtype=torch.float32 if wide else a.dtype)
+
+
+@register_flop_formula(torch.ops.ordo.gemm)
+def _count(a: Any, b: Any, *rest: Any, out_shape: Any = None, **more: Any) -> int:
+    return 2 * int(a[0]) * int(a[1]) * int(b[1])
