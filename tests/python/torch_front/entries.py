@@ -282,16 +282,16 @@ class Layer(Attention):
         lengths = {"dense": ("equal", "more keys", "one row"), "padded": ("equal",)}.get(v["layout"], _SOME)
         window = v["window"] == "open" or (v["window"] == "left" and v["mask"] == "causal")
         return (
-            _basic(v) and window and v["slopes"] == "none" and v["layout"] != "gaps" and v["lengths"] in lengths
+            _basic(dict(v, sink="none")) and window and v["slopes"] == "none" and v["layout"] != "gaps" and v["lengths"] in lengths
             and v["dropout"] in ("none", "drawn") and not (traced and v["layout"] == "padded")
             and situation in ("eager", "again", "no_grad", "compile", "hooks", "checkpoint", "mode", "retained")
         )  # fmt: skip
 
     def inputs(self, case: Any) -> list[Tensor]:
-        return [x.transpose(-2, -3) for x in (case.q, case.k, case.v)]
+        return [x.transpose(-2, -3) for x in (case.q, case.k, case.v)] + ([] if case.sink is None else [case.sink])
 
     def parts(self, made: list[Any]) -> list[Any]:
-        return [x.transpose(-2, -3) for x in made]
+        return [x.transpose(-2, -3) for x in made[:3]] + made[3:]
 
     def make(self, case: Any) -> Callable[..., Any]:
         import ordo.transformers
@@ -321,10 +321,10 @@ class Layer(Attention):
                 sizes = dict(batch_size=batch, q_length=rows, kv_length=columns, q_offset=offset)
                 mask = ordo.transformers.attention_mask(mask_function=function, attention_mask=mask, **sizes)
 
-        def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        def run(q: Tensor, k: Tensor, v: Tensor, sink: Any = None) -> Any:
             if packed:
                 q, k, v = q[None], k[None], v[None]
-            o = ordo.transformers.attention_forward(module, q, k, v, mask, **rules)[0]
+            o = ordo.transformers.attention_forward(module, q, k, v, mask, s_aux=sink, **rules)[0]
             return o[0] if packed else o, None
 
         return run

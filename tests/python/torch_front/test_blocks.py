@@ -14,12 +14,7 @@ import torch
 from ordo.torch._front import forget_plans as forget
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask as FlexMask
-from torch.nn.attention.flex_attention import (
-    and_masks,
-    create_block_mask,
-    noop_mask,
-    or_masks,
-)
+from torch.nn.attention.flex_attention import and_masks, create_block_mask, noop_mask, or_masks
 from torch.utils.flop_counter import FlopCounterMode
 
 IDS = torch.arange(400) // 150

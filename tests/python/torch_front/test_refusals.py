@@ -25,7 +25,6 @@ def ints(*values):
 
 Q, K, V = (torch.randn(2, 9, h, 16, generator=torch.Generator().manual_seed(h)) for h in (4, 2, 2))
 FLAT = [x.flatten(0, 1) for x in (Q, K, V)]
-ROWS = torch.randn(18, 4, 16)
 ENDS, LENS = ints(0, 4, 18), ints(9, 4)
 CACHE = torch.zeros(2, 12, 2, 16)
 RNG = dict(dropout_p=0.5)
