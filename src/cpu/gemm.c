@@ -119,12 +119,21 @@ static void compute_tile(const job *j, const tile *t, memory *w)
     store_tile(j, t, w);
 }
 
+static int64_t tiles_across(const ordo_gemm_problem *p)
+{
+    return (p->n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+}
+
+static int64_t tiles_of(const ordo_gemm_problem *p)
+{
+    return (p->m + TILE_ROWS - 1) / TILE_ROWS * tiles_across(p);
+}
+
 static void work(void *context, int worker, int workers, void *scratch)
 {
     job *j = context;
     const ordo_gemm_problem *p = j->problem;
-    const int64_t across = (p->n + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    const int64_t tiles = (p->m + TILE_ROWS - 1) / TILE_ROWS * across;
+    const int64_t across = tiles_across(p), tiles = tiles_of(p);
     if (j->beside && worker == workers - 1)
         j->beside(j->context);
     for (;;) {
@@ -143,5 +152,7 @@ ordo_status ordo_cpu_gemm(const ordo_gemm_problem *problem, const ordo_gemm_call
 {
     job j = { .problem = problem, .call = call, .beside = beside, .context = context };
     ORDO_TRY(ordo_cpu_kernels(&j.kernels));
-    return ordo_pool_run(call->threads, sizeof(memory), work, &j);
+    const int threads = ordo_pool_threads(call->threads);
+    const int64_t useful = tiles_of(problem) + (beside != NULL);
+    return ordo_pool_run(useful < threads ? (int)useful : threads, sizeof(memory), work, &j);
 }
