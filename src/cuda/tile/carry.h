@@ -62,69 +62,6 @@ ORDO_DEVICE void carry_load(float (&d)[N], float *sums, const carry_tile &tile, 
     }
 }
 
-/* ---- 16 keys of a warp that all exist, in rows of 2 N columns: 16 bytes per thread ----
- *
- * In 16 columns, four threads have pairs 0 and 4, 1 and 5, 2 and 6, 3 and 7; they access pairs 0
- * and 1, 4 and 5, 2 and 3, 6 and 7. So two neighbours exchange one pair each: 64 bytes of a row at
- * a time instead of 32. */
-template <int N> ORDO_DEVICE bool carry_whole(const carry_tile &tile, int thread)
-{
-    return tile.columns == 2 * N && tile.rows >= thread / 32 * 16 + 16;
-}
-
-ORDO_DEVICE float4 *carry_quarter(float *sums, const carry_tile &tile, int thread, int r)
-{
-    const int64_t row = tile.first + (int64_t)ordo_accumulator_row(thread, 2 * r) * tile.step;
-    float *at = sums + row * tile.columns + (thread % 2 * 2 + thread / 2 % 2) * 4;
-    asm volatile("" : "+l"(at));
-    return (float4 *)at;
-}
-
-/* The pair that goes to the neighbour, for the one that comes from it. */
-ORDO_DEVICE float2 carry_exchange(bool odd, float2 low, float2 high)
-{
-    return make_float2(__shfl_xor_sync(~0u, odd ? low.x : high.x, 1),
-                       __shfl_xor_sync(~0u, odd ? low.y : high.y, 1));
-}
-
-template <int N>
-ORDO_DEVICE void carry_load_whole(float (&d)[N], float *sums, const carry_tile &tile, int thread)
-{
-    const bool odd = thread % 2;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const float4 *const from = carry_quarter(sums, tile, thread, r);
-#pragma unroll
-        for (int g = 0; g < N / 8; g++) {
-            const float4 x = __ldcg(from + 4 * g);
-            const float2 other = carry_exchange(odd, { x.x, x.y }, { x.z, x.w });
-            d[8 * g + 2 * r] = odd ? other.x : x.x;
-            d[8 * g + 2 * r + 1] = odd ? other.y : x.y;
-            d[8 * g + 2 * r + 4] = odd ? x.z : other.x;
-            d[8 * g + 2 * r + 5] = odd ? x.w : other.y;
-        }
-    }
-}
-
-template <int N>
-ORDO_DEVICE void carry_store_whole(const float (&d)[N], float *sums, const carry_tile &tile,
-                                   int thread)
-{
-    const bool odd = thread % 2;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float4 *const to = carry_quarter(sums, tile, thread, r);
-#pragma unroll
-        for (int g = 0; g < N / 8; g++) {
-            const float2 low = { d[8 * g + 2 * r], d[8 * g + 2 * r + 1] };
-            const float2 high = { d[8 * g + 2 * r + 4], d[8 * g + 2 * r + 5] };
-            const float2 other = carry_exchange(odd, low, high);
-            to[4 * g] = odd ? make_float4(other.x, other.y, high.x, high.y)
-                            : make_float4(low.x, low.y, other.x, other.y);
-        }
-    }
-}
-
 /* Finite if all of this thread's values are, except where products of two overflow: then the caller
  * looks closer. One instruction for two values. */
 template <int N> ORDO_DEVICE float carry_taint(const float (&d)[N])
