@@ -1,11 +1,10 @@
 /* ops/dropout.cu: keep bits on the device: one pass over the bits of the threshold combines Philox
  * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
- * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage,
- * and of the same rows of the lines below: what Philox's first rounds make of a block of columns is
- * common to all of them. The threshold is a number of the launch. Its lowest bits that are 0 leave
- * nothing of the words drawn for them, so that the kernels differ in how many words they draw, and
- * two know the threshold of p = 0.1, with which one instruction combines two words. */
+ * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
+ * The threshold's lowest bits that are 0 leave nothing of the words drawn for them. A kernel has a
+ * loop for each threshold of a usual p, where one instruction combines two words, and two for any
+ * other. */
 #include <cuda_runtime.h>
 
 #include "cuda/ops/dropout.h"
@@ -15,21 +14,20 @@
 #include "cuda/tile/ptx.h"
 
 enum {
-    MOST_WORDS = 8, /* that a sliced kernel draws for a keep word */
-    LINES = 4,      /* of blocks that a warp makes at once */
-    PIECE = 64,     /* blocks of a warp's unit of work */
-    FILLED = 2048   /* units that fill the device: with fewer, a unit is a piece of one line */
+    MOST_WORDS = 8, /* that a loop draws for a keep word */
+    PIECE = 64      /* blocks side by side that a warp makes, at most */
 };
 
 typedef struct bits_args {
     ordo_keep keep;
     const uint64_t *seed_ptr, *offset_ptr;
     uint2 *words;
-    uint32_t units;          /* pieces of all groups of lines */
-    uint32_t lines, wide;    /* of a unit: lines, blocks of each */
-    uint32_t groups, pieces; /* of a head: groups of lines, pieces of a line */
+    uint32_t units;        /* pieces of all lines of blocks */
+    uint32_t wide, pieces; /* blocks of a piece, pieces of a line */
+    bool upwards;          /* the last line of a head comes first */
     uint32_t bh, bh_step, heads, down, across, row, block;
     int32_t low, high;
+    uint32_t loop;              /* which: loops[] */
     uint32_t draws, first_draw; /* of a block: all, the first that counts */
     uint32_t
         select[MOST_WORDS]; /* all ones where the threshold has a bit; the last is its highest */
@@ -38,7 +36,7 @@ typedef struct bits_args {
 /* ---- words ---- */
 
 /* Philox's first two rounds mix one half of the counter at a time, so that all of a warp's words
- * share what round_keys has, all blocks of a row its row_product, all rows of a block `first` and
+ * share what round_keys has, all blocks of a row its row_product, both rows of a block `first` and
  * `second` below. The rest is held in registers, or each word would compute it again. */
 template <int ROUNDS> struct round_keys {
     uint32_t site, head;      /* with the keys that they meet */
@@ -124,43 +122,6 @@ ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const round_keys<ROUNDS>
 
 /* ---- kernels ---- */
 
-/* Blocks of a line, first ... end - 1. */
-struct range {
-    uint32_t first, end;
-};
-
-struct piece {
-    uint32_t bh, line, lines; /* first line of the head, how many */
-    uint32_t first, end;      /* blocks of each */
-    uint2 *words;             /* of this lane, in block 0 of the first line */
-};
-
-ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
-{
-    const uint32_t group = unit / args.pieces, nth = unit % args.pieces;
-    const uint32_t head = group / args.groups, sequence = head / args.heads;
-    piece x;
-    x.bh = args.bh + sequence * args.bh_step + head % args.heads;
-    x.line = group % args.groups * args.lines;
-    x.lines = min(args.lines, args.down - x.line);
-    x.first = nth * args.wide;
-    x.end = min(x.first + args.wide, args.across);
-    x.words = args.words + ((uint64_t)head * args.down + x.line) * args.across * 32 + lane;
-    return x;
-}
-
-/* The blocks of the piece's line `nth` that one of its rows needs. */
-ORDO_DEVICE range needed(const bits_args &args, const piece &x, uint32_t nth)
-{
-    /* Rows and columns stay below 2^30, so that no sum wraps. */
-    const int32_t row = (int32_t)((x.line + nth) * ORDO_KEEP_ROWS);
-    const int32_t from = max(row + args.low, 0), last = row + ORDO_KEEP_ROWS - 1 + args.high;
-    range r;
-    r.first = max(x.first, (uint32_t)from / ORDO_KEEP_COLS);
-    r.end = last < 0 ? 0 : min(x.end, (uint32_t)last / ORDO_KEEP_COLS + 1);
-    return r;
-}
-
 /* The generator, with seed and offset read from their pointers if there are any. */
 template <class ARGS> ORDO_DEVICE ordo_keep generator_of(const ARGS &args)
 {
@@ -172,38 +133,58 @@ template <class ARGS> ORDO_DEVICE ordo_keep generator_of(const ARGS &args)
     return keep;
 }
 
-/* `COUNT` lines of a piece, from line `nth`. */
-template <int ROUNDS, int WORDS, uint32_t THRESHOLD, int COUNT> struct some_lines {
-    row_product rows[2 * COUNT]; /* r and r + 8 of each line */
-    uint2 *words;                /* of this lane, in block 0 of the first line */
-
-    __device__ some_lines(const bits_args &args, const round_keys<ROUNDS> &keys, const piece &x,
-                          uint32_t nth)
-    {
-        const uint32_t lane = threadIdx.x % 32;
-        const uint32_t row = args.row + (x.line + nth) * ORDO_KEEP_ROWS + lane / 4;
-        words = x.words + (uint64_t)nth * args.across * 32;
-#pragma unroll
-        for (uint32_t i = 0; i < 2 * COUNT; i++)
-            rows[i] = product_of(keys, row + 8 * i, lane % 4);
-    }
-
-    __device__ void make_block(const bits_args &args, const round_keys<ROUNDS> &keys,
-                               uint32_t at) const
-    {
-        const auto word = [&](row_product own) {
-            return sliced_word<ROUNDS, WORDS, THRESHOLD>(args, keys, own, args.block + at);
-        };
-#pragma unroll
-        for (uint32_t l = 0; l < COUNT; l++)
-            words[((uint64_t)l * args.across + at) * 32] = { word(rows[2 * l]),
-                                                             word(rows[2 * l + 1]) };
-    }
+struct piece {
+    uint32_t bh, row, first, end; /* blocks first .. end - 1 of the head's line */
+    uint2 *words;                 /* of this lane, in block 0 of the line */
 };
 
-/* The blocks that LINES lines need in common, then what else each line needs. */
+ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
+{
+    const uint32_t group = unit / args.pieces, nth = unit % args.pieces;
+    const uint32_t head = group / args.down, sequence = head / args.heads;
+    const uint32_t line = args.upwards ? args.down - 1 - group % args.down : group % args.down;
+    /* Rows and columns stay below 2^30, so that no sum wraps. */
+    const int32_t first_row = (int32_t)(line * ORDO_KEEP_ROWS);
+    const int32_t from = max(first_row + args.low, 0);
+    const int32_t last = first_row + ORDO_KEEP_ROWS - 1 + args.high;
+    piece x;
+    x.bh = args.bh + sequence * args.bh_step + head % args.heads;
+    x.row = args.row + line * ORDO_KEEP_ROWS + lane / 4;
+    x.first = max(nth * args.wide, (uint32_t)from / ORDO_KEEP_COLS);
+    x.end = min(nth * args.wide + args.wide, args.across);
+    x.end = last < 0 ? 0 : min(x.end, (uint32_t)last / ORDO_KEEP_COLS + 1);
+    x.words = args.words + ((uint64_t)head * args.down + line) * args.across * 32 + lane;
+    return x;
+}
+
+/* The blocks of a piece, by a loop for thresholds of WORDS bits. */
 template <int ROUNDS, int WORDS, uint32_t THRESHOLD>
-static __global__ void __launch_bounds__(128, ROUNDS > 7 ? 6 : 7) /* the keys stay in registers */
+ORDO_DEVICE void make_piece(const bits_args &args, const round_keys<ROUNDS> &keys, const piece &x)
+{
+    const uint32_t quad = threadIdx.x % 4;
+    const row_product rows[2] = { product_of(keys, x.row, quad),
+                                  product_of(keys, x.row + 8, quad) };
+    const auto word = [&](row_product own, uint32_t at) {
+        return sliced_word<ROUNDS, WORDS, THRESHOLD>(args, keys, own, args.block + at);
+    };
+#pragma unroll 2
+    for (uint32_t at = x.first; at < x.end; at++)
+        x.words[at * 32] = { word(rows[0], at), word(rows[1], at) };
+}
+
+/* Thresholds that have a loop, without their lowest zeros: of p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25,
+ * 0.3 and 0.5 in 8 bits, and 0.1 in 4; the last two are for any. */
+#define LOOPS(LOOP)                                                                                \
+    LOOP(8, 243)                                                                                   \
+    LOOP(7, 115)                                                                                   \
+    LOOP(7, 109)                                                                                   \
+    LOOP(6, 53) LOOP(8, 205) LOOP(2, 3) LOOP(8, 179) LOOP(1, 1) LOOP(3, 7) LOOP(4, 0) LOOP(8, 0)
+
+#define NUMBER_OF(WORDS, THRESHOLD) LOOP_##WORDS##_##THRESHOLD,
+enum { LOOPS(NUMBER_OF) };
+
+template <int ROUNDS>
+static __global__ void __launch_bounds__(128, 8)
     sliced_kernel(const __grid_constant__ bits_args args)
 {
     const uint32_t lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
@@ -212,26 +193,10 @@ static __global__ void __launch_bounds__(128, ROUNDS > 7 ? 6 : 7) /* the keys st
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
         const round_keys<ROUNDS> keys(keep, x.bh);
-        const range first = needed(args, x, 0), last = needed(args, x, LINES - 1);
-        range common = { last.first, first.end };
-        if (x.lines < LINES || common.first >= common.end)
-            common.first = common.end = 0;
-        if (common.end) {
-            const some_lines<ROUNDS, WORDS, THRESHOLD, LINES> all(args, keys, x, 0);
-            for (uint32_t at = common.first; at < common.end; at++)
-                all.make_block(args, keys, at);
-            if (first.first == last.first && first.end == last.end)
-                continue;
-        }
-        for (uint32_t nth = 0; nth < x.lines; nth++) {
-            const some_lines<ROUNDS, WORDS, THRESHOLD, 1> line(args, keys, x, nth);
-            const range own = needed(args, x, nth);
-#pragma unroll 1
-            for (uint32_t at = own.first; at < min(own.end, common.first); at++)
-                line.make_block(args, keys, at);
-#pragma unroll 2
-            for (uint32_t at = max(own.first, common.end); at < own.end; at++)
-                line.make_block(args, keys, at);
+        switch (args.loop) {
+#define CASE_OF(WORDS, THRESHOLD)                                                                  \
+    case LOOP_##WORDS##_##THRESHOLD: make_piece<ROUNDS, WORDS, THRESHOLD>(args, keys, x); break;
+            LOOPS(CASE_OF)
         }
     }
 }
@@ -245,24 +210,13 @@ static __global__ void __launch_bounds__(128, 8)
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
-        const range own = needed(args, x, 0);
-        const uint32_t row = args.row + x.line * ORDO_KEEP_ROWS + lane / 4;
-        for (uint32_t at = own.first; at < own.end; at++)
-            x.words[at * 32] = { ordo_keep_word(&keep, x.bh, row, args.block + at, quad),
-                                 ordo_keep_word(&keep, x.bh, row + 8, args.block + at, quad) };
+        for (uint32_t at = x.first; at < x.end; at++)
+            x.words[at * 32] = { ordo_keep_word(&keep, x.bh, x.row, args.block + at, quad),
+                                 ordo_keep_word(&keep, x.bh, x.row + 8, args.block + at, quad) };
     }
 }
 
 /* ---- sequences whose lengths only the device knows ---- */
-
-typedef struct ragged_args {
-    ordo_keep keep;
-    const uint64_t *seed_ptr, *offset_ptr;
-    uint2 *words;
-    const ordo_cuda_sequence *table;
-    int32_t sequences;
-    uint32_t heads_total, head0, row, block;
-} ragged_args;
 
 ORDO_DEVICE uint32_t word_of(const ordo_keep &keep, uint32_t bh, uint32_t row, uint32_t block,
                              uint32_t quad)
@@ -274,12 +228,12 @@ ORDO_DEVICE uint32_t word_of(const ordo_keep &keep, uint32_t bh, uint32_t row, u
 }
 
 /* The last sequence that begins at or before a block. */
-ORDO_DEVICE int32_t sequence_of(const ragged_args &args, int64_t block)
+ORDO_DEVICE int32_t sequence_of(const ordo_cuda_bits &bits, int64_t block)
 {
-    int32_t low = 0, high = args.sequences;
+    int32_t low = 0, high = bits.sequences;
     while (high - low > 1) {
         const int32_t middle = low + (high - low) / 2;
-        if (args.table[middle].keep <= block)
+        if (bits.table[middle].keep <= block)
             low = middle;
         else
             high = middle;
@@ -289,34 +243,35 @@ ORDO_DEVICE int32_t sequence_of(const ragged_args &args, int64_t block)
 
 /* A block of one warp makes PIECE blocks of bits that follow each other in storage, of whatever
  * sequences. */
-static __global__ void __launch_bounds__(32) ragged_kernel(const __grid_constant__ ragged_args args)
+static __global__ void __launch_bounds__(32)
+    ragged_kernel(const __grid_constant__ ordo_cuda_bits bits)
 {
     const uint32_t lane = threadIdx.x, quad = lane % 4;
-    const int64_t total = args.table[args.sequences].keep;
+    const int64_t total = bits.table[bits.sequences].keep;
     const int64_t first = (int64_t)blockIdx.x * PIECE, end = min(first + PIECE, total);
-    const ordo_keep keep = generator_of(args);
+    const ordo_keep keep = generator_of(bits);
     int64_t next = 0; /* where the sequence ends */
     ordo_cuda_sequence s = {};
     for (int64_t at = first; at < end; at++) {
         if (at == first || at >= next) {
-            const int32_t b = sequence_of(args, at);
-            s = args.table[b];
-            next = args.table[b + 1].keep;
+            const int32_t b = sequence_of(bits, at);
+            s = bits.table[b];
+            next = bits.table[b + 1].keep;
         }
         const int64_t head = (at - s.keep) / s.keep_head, here = (at - s.keep) % s.keep_head;
         const uint32_t down = (uint32_t)(here / s.keep_across);
         const uint32_t across = (uint32_t)(here % s.keep_across);
-        const uint32_t bh = s.id * args.heads_total + args.head0 + (uint32_t)head;
-        const uint32_t row = args.row + down * ORDO_KEEP_ROWS + lane / 4;
-        args.words[at * 32 + lane] = { word_of(keep, bh, row, args.block + across, quad),
-                                       word_of(keep, bh, row + 8, args.block + across, quad) };
+        const uint32_t bh = s.id * bits.bh_step + bits.head0 + (uint32_t)head;
+        const uint32_t row = bits.row + down * ORDO_KEEP_ROWS + lane / 4;
+        ((uint2 *)bits.words)[at * 32 + lane] = { word_of(keep, bh, row, bits.block + across, quad),
+                                                  word_of(keep, bh, row + 8, bits.block + across,
+                                                          quad) };
     }
 }
 
 static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t why_size)
 {
     ordo_cuda_pass pass = {}; /* what makes a table */
-    ragged_args args = {};
     pass.layout = bits->layout;
     pass.ragged = bits->ragged;
     pass.run.kv_heads = bits->heads;
@@ -329,20 +284,10 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
     pass.table = bits->table;
     pass.stream = bits->stream;
     CUDA_TRY(ordo_cuda_sequences(&pass, why, why_size));
-    args.keep = bits->keep;
-    args.seed_ptr = bits->seed_ptr;
-    args.offset_ptr = bits->offset_ptr;
-    args.words = (uint2 *)bits->words;
-    args.table = bits->table;
-    args.sequences = bits->sequences;
-    args.heads_total = bits->bh_step;
-    args.head0 = bits->head0;
-    args.row = bits->row;
-    args.block = bits->block;
     const int64_t warps = (bits->most + PIECE - 1) / PIECE;
     if (warps == 0)
         return ORDO_OK;
-    ragged_kernel<<<(unsigned)warps, 32, 0, (cudaStream_t)bits->stream>>>(args);
+    ragged_kernel<<<(unsigned)warps, 32, 0, (cudaStream_t)bits->stream>>>(*bits);
     CUDA_CALL(cudaGetLastError());
     return ORDO_OK;
 }
@@ -351,55 +296,38 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
 
 typedef void (*bits_kernel)(const bits_args args);
 
-/* Bits of the threshold from the lowest that is 1: the words below it leave nothing. */
-static int words_of(const ordo_keep *keep)
+/* Of keying ordo with few words per keep word, the kernel and its loop; else by the definition. */
+static bits_kernel choose(const ordo_keep *keep, bits_args *args)
 {
+    static const struct {
+        int words;
+        uint32_t threshold; /* 0: any */
+    } loops[] = {
+#define ROW_OF(WORDS, THRESHOLD) { WORDS, THRESHOLD },
+        LOOPS(ROW_OF)
+    };
     int zeros = 0;
     while (!(keep->threshold >> zeros & 1))
         zeros++;
-    return keep->bits - zeros;
+    const int words = keep->bits - zeros;
+    const bool rounds = keep->rounds == 7 || keep->rounds == 10;
+    if (keep->keying != ORDO_KEYING_ORDO || keep->bits % 4 || words > MOST_WORDS || !rounds)
+        return defined_kernel;
+    while (loops[args->loop].threshold ? loops[args->loop].words != words ||
+                                             loops[args->loop].threshold != keep->threshold >> zeros
+                                       : loops[args->loop].words < words)
+        args->loop++;
+    args->draws = (uint32_t)(keep->bits + 3) / 4;
+    args->first_draw = args->draws - (uint32_t)(loops[args->loop].words + 3) / 4;
+    for (int i = 0; i < keep->bits && i < MOST_WORDS; i++)
+        args->select[MOST_WORDS - 1 - i] = keep->threshold >> (keep->bits - 1 - i) & 1 ? ~0u : 0;
+    return keep->rounds == 7 ? sliced_kernel<7> : sliced_kernel<10>;
 }
 
-typedef struct bits_choice {
-    bits_kernel kernel;
-    int words; /* that it draws; 0: by the definition */
-} bits_choice;
-
-/* The kernel of the fewest words that are enough. */
-static bits_choice choose(const ordo_keep *keep)
+/* Where a band leaves rows different numbers of blocks, long lines come first, the longest in two
+ * pieces. */
+static bits_args arguments(const ordo_cuda_bits *bits)
 {
-    static const struct {
-        int rounds, words;
-        uint32_t threshold; /* not 0: of that many bits */
-        bits_kernel kernel;
-    } rows[] = { { 7, 4, 14, sliced_kernel<7, 4, 14> }, { 7, 8, 230, sliced_kernel<7, 8, 230> },
-                 { 7, 1, 0, sliced_kernel<7, 1, 0> },   { 7, 2, 0, sliced_kernel<7, 2, 0> },
-                 { 7, 4, 0, sliced_kernel<7, 4, 0> },   { 7, 6, 0, sliced_kernel<7, 6, 0> },
-                 { 7, 8, 0, sliced_kernel<7, 8, 0> },   { 10, 2, 0, sliced_kernel<10, 2, 0> },
-                 { 10, 4, 0, sliced_kernel<10, 4, 0> }, { 10, 8, 0, sliced_kernel<10, 8, 0> } };
-    const int words = words_of(keep);
-    if (keep->keying == ORDO_KEYING_ORDO && keep->bits % 4 == 0)
-        for (const auto &row : rows)
-            if (row.rounds == keep->rounds &&
-                (row.threshold ? row.words == keep->bits && row.threshold == keep->threshold
-                               : row.words >= words))
-                return { row.kernel, row.words };
-    return { defined_kernel, 0 };
-}
-
-/* Units of `lines` lines. */
-static void divide(bits_args *args, uint32_t heads, uint32_t lines)
-{
-    args->lines = lines;
-    args->wide = PIECE / lines;
-    args->groups = (args->down + lines - 1) / lines;
-    args->pieces = (args->across + args->wide - 1) / args->wide;
-    args->units = heads * args->groups * args->pieces;
-}
-
-static bits_args arguments(const ordo_cuda_bits *bits, int words)
-{
-    const uint32_t heads = (uint32_t)bits->sequences * (uint32_t)bits->heads;
     bits_args args = {};
     args.keep = bits->keep;
     args.seed_ptr = bits->seed_ptr;
@@ -410,18 +338,14 @@ static bits_args arguments(const ordo_cuda_bits *bits, int words)
     args.heads = (uint32_t)bits->heads;
     args.down = (uint32_t)bits->down;
     args.across = (uint32_t)bits->across;
+    args.wide = bits->visible_only ? PIECE / 2 : PIECE;
+    args.upwards = bits->visible_only && args.across >= PIECE / 2;
+    args.pieces = (args.across + args.wide - 1) / args.wide;
+    args.units = (uint32_t)bits->sequences * args.heads * args.down * args.pieces;
     args.row = bits->row;
     args.block = bits->block;
     args.low = bits->visible_only ? bits->low : -ORDO_BAND_OPEN;
     args.high = bits->visible_only ? bits->high : ORDO_BAND_OPEN;
-    divide(&args, heads, LINES);
-    if (words == 0 || args.units < FILLED)
-        divide(&args, heads, 1);
-    args.draws = (uint32_t)(bits->keep.bits + 3) / 4;
-    args.first_draw = args.draws - (uint32_t)(words + 3) / 4;
-    for (int i = 0; i < words; i++)
-        args.select[MOST_WORDS - 1 - i] =
-            bits->keep.threshold >> (bits->keep.bits - 1 - i) & 1 ? ~0u : 0;
     return args;
 }
 
@@ -437,10 +361,10 @@ ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits, char *why, size_t why_
         CUDA_CALL(cudaMemsetAsync(bits->words, 0xff, blocks * 4 * ORDO_KEEP_WORDS, stream));
         return ORDO_OK;
     }
-    const bits_choice choice = choose(&bits->keep);
-    const bits_args args = arguments(bits, choice.words);
+    bits_args args = arguments(bits);
+    const bits_kernel kernel = choose(&bits->keep, &args);
     const uint32_t grid = bits->grid_blocks ? bits->grid_blocks : args.units;
-    choice.kernel<<<grid, bits->grid_threads ? bits->grid_threads : 32, 0, stream>>>(args);
+    kernel<<<grid, bits->grid_threads ? bits->grid_threads : 32, 0, stream>>>(args);
     CUDA_CALL(cudaGetLastError());
     return ORDO_OK;
 }
