@@ -12,6 +12,7 @@
 #include "attention/bench_peak.c"
 #include "attention_unordered.h"
 #include "kit/digest.c"
+#include "kit/random.c"
 #include "kit/tensors.c"
 #include "kit/work.c"
 #include "measure.h"

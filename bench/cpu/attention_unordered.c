@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "attention_unordered.h"
 #include "kit/digest.c"
+#include "kit/random.c"
 #include "kit/tensors.c"
 
 #include <inttypes.h>

@@ -8,6 +8,7 @@
 #include "emulator/kernels.h"
 #include "emulator/special.h"
 #include "kit/digest.c"
+#include "kit/random.c"
 #include "kit/tensors.c"
 #include "measure.h"
 
