@@ -12,8 +12,8 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._call import Arguments, Inputs, known_call, plain, prepare, with_prepared, without_gaps
-from ._inputs import Lists, Rules, call_of, filled, sequences, width_of
+from ._call import Arguments, Inputs, known_call, plain, prepare, widened, with_prepared, without_gaps
+from ._inputs import Lists, Rules, call_of, sequences
 from ._node import eager, watched
 from ._pages import packed
 
@@ -180,13 +180,12 @@ def attend(
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)
-    real, width, dim = plain(q, k, v), width_of(q, v), v.shape[-1]
+    real, dim = plain(q, k, v), v.shape[-1]
     bits = prepared.take(q, k, lists, rules) if real and prepared is not None else None
-    if width:  # zeros change no score
-        q, k, v = filled(width, q, k, v)
+    q, k, v = widened(q, k, v)  # by zeros, which change no score
     made = call_of(lists, rules, bits, sink)
     o, lse = eager(q, k, v, made, sink) if real else watched(q, k, v, made)
-    return o[..., :dim].contiguous() if width else o, lse
+    return o if o.shape[-1] == dim else o[..., :dim].contiguous(), lse
 
 
 def _no_keys(q: Tensor, k: Tensor, lists: Lists) -> bool:

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from .. import _words
 from .._convert import integer, real
 from .._library import Error
+from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
@@ -32,10 +33,10 @@ from ._inputs import (
     check_each,
     check_ends,
     check_values,
-    fill_width,
     sequences,
 )
 
+_CUDA = backend_limits("cuda")
 _autocasts = torch._C._is_any_autocast_enabled
 
 # Types of numbers that are known as they are; numbers() converts or refuses others, which may
@@ -96,7 +97,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap or other device."""
+    """Whether nobody watches the dispatcher: no trace, mode, subclass, vmap, tangents or other device."""
     return not (
         _compiling()
         or type(q) not in _PLAIN
@@ -105,6 +106,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
         or _modes()
         or _transforms()
         or _traced()
+        or forward_ad._current_level >= 0
         or not (q.is_cpu or q.is_cuda)
     )
 
@@ -161,46 +163,44 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     rules = _rules(a, dim, max_q, max_kv)
     real, drops = plain(q, k, v), a.dropout_p > 0
     if not real:
-        refuse_transforms()
-    elif drops:
-        refuse_tangents(q, k, v, a.sink)
-    listed = any(x is not None for x in lists)
-    values = real and listed and (checked() or (drops and q.is_cpu))
-    if a.block_mask is not None or values or (drops and not real):
-        check(q, k, v, lists)
-    if a.block_mask is not None:
-        lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
+        _refuse_derivatives(q, k, v, a.sink)
     if drops and type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
         raise Error(
             "unsupported",
             "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
             "q.to_local() with shard=ordo.Shard(...) and a common seed",
         )
+    listed = any(x is not None for x in lists)
     given = a.seed is not None or a.rng_state is not None
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
+    wide = widened(q, k, v) if here and real else (q, k, v)
+    if a.block_mask is not None:
+        lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
+    values = real and listed and (checked() or (drops and q.is_cpu))
+    if values or (drops and not real):
+        check(q, k, v, lists)
     if values:
         check_values(q, k, lists, rules)
     if real and here and not given:  # a call that is refused has drawn nothing
-        ask(q, k, v, call_of(lists, rules))
+        ask(*wide, call_of(lists, rules))
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists if listed or drops or a.block_mask is not None else NO_LISTS, rules
 
 
-def refuse_transforms() -> None:
-    if not _compiling() and not _traced() and _transforms():
+def _refuse_derivatives(*tensors: Tensor | None) -> None:
+    """Raise Error for what has no formula: transforms, and tangents."""
+    if _compiling() or _traced():
+        return
+    if _transforms():
         raise Error(
             "unsupported",
             "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
             "torch.autograd.grad() or backward()",
         )
-
-
-def refuse_tangents(*tensors: Tensor | None) -> None:
-    if forward_ad._current_level >= 0:
-        for x in tensors:
-            if x is not None and forward_ad.unpack_dual(x).tangent is not None:
-                raise Error("unsupported", "tangents (forward-mode derivatives): not supported for attention")
+    for x in tensors if forward_ad._current_level >= 0 else ():
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            raise Error("unsupported", "tangents (forward-mode derivatives): not supported for attention")
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -527,3 +527,30 @@ def rng_of(
     made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
     made[:1].fill_(signed[0])
     return made
+
+
+# ---- head sizes ----
+
+
+def fill_width(dim: int, v_dim: int) -> int:
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
+    step = _CUDA.head_dim_multiple
+    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
+        return 0
+    return -(-max(dim, v_dim) // step) * step
+
+
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
+
+
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+
+
+def widened(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    """q, k and v with the head size that the operators take."""
+    width = width_of(q, v)
+    return filled(width, q, k, v) if width else (q, k, v)

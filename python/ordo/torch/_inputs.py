@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from .._machine import backend_limits
 from .._plan import Plan
 from .._words import Mask
 from . import _front as f
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_CUDA = backend_limits("cuda")
 
 
 class Rules(NamedTuple):
@@ -130,38 +128,17 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
     return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])
 
 
-# ---- head sizes ----
-
-
-def fill_width(dim: int, v_dim: int) -> int:
-    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
-    step = _CUDA.head_dim_multiple
-    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
-        return 0
-    return -(-max(dim, v_dim) // step) * step
-
-
-def width_of(q: Tensor, v: Tensor) -> int:
-    """Head size to fill the tensors of a call up to; 0: none needed."""
-    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
-
-
-def filled(width: int, *tensors: Tensor) -> list[Tensor]:
-    """The tensors with columns of zeros."""
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
-
-
 # ---- the plan of a call ----
 
 
 def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
     """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
-    width = width_of(q, v)
-    if width:
-        q, k, v = filled(width, q, k, v)
     flags, *rest = call
-    line: Tensor = f.run(f.keep_bits, q, k, v, flags | f.ASK, *rest)
-    return line
+    try:
+        line: Tensor = f.keep_bits(q, k, v, flags | f.ASK, *rest)
+        return line
+    except RuntimeError as error:
+        raise f.error_of(error) from None
 
 
 def plan_of(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Plan:

@@ -18,7 +18,6 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
-from ._call import refuse_tangents, refuse_transforms
 from ._inputs import Call, check, lists_of, rows_first, saved_rows_first
 
 
@@ -34,8 +33,6 @@ _DROPS = f.RNG | f.DRAW
 def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
     """(o, lse) of plain tensors, with gradients for q, k, v and sink from both."""
     try:
-        if forward_ad._current_level >= 0:
-            refuse_tangents(q, k, v, sink)
         if _grad_enabled() and (
             q.requires_grad or k.requires_grad or v.requires_grad
             or (sink is not None and sink.requires_grad)
@@ -52,8 +49,10 @@ def watched(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Pair:
     """The same of other tensors."""
     if _compiling() or torch._C._get_tracing_state():  # never Node: in torch.func.grad Dynamo drops its formula
         return torch.ops.ordo.forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
-    refuse_transforms()
-    return f.run(_forward, q, k, v, *call)[:2]  # type: ignore[no-any-return]
+    try:
+        return _forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        raise f.error_of(error) from None
 
 
 class Node(torch.autograd.Function):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from .._call import Arguments, arguments, as_int32, check_packed, numbers, prepare, rng_of
+from .._call import Arguments, arguments, as_int32, check_packed, numbers, prepare, rng_of, widened
 from .._inputs import Lists, Rules, ask, call_of, check, check_each, check_ends
 from . import _heads
 from ._agree import Facts, agree
@@ -106,7 +106,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
     )  # fmt: skip
     q, k, v, own, rules = prepare(q, k, v, alone)
-    ask(q, k, v, call_of(own, rules))
+    ask(*widened(q, k, v), call_of(own, rules))
     lists = {name: getattr(a, name) for name in _LISTS}
     for name in _LENGTHS:
         if lists[name] is not None:

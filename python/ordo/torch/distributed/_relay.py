@@ -25,6 +25,7 @@ from torch import Tensor
 from ..._plan import Plan
 from .. import _parts
 from .. import _front as f
+from .._call import widened
 from .._inputs import call_of, plan_of
 from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums
 from ._exchange import Form, Move, move
@@ -69,7 +70,7 @@ class Relay(torch.autograd.Function):
         if slopes is not None:  # the plan is that of this rank's rows as a dense batch
             slopes = slopes[: len(q)] if slopes.dim() == 2 else slopes
         lists = job.lists._replace(sequence_ids=None, slopes=slopes)
-        chains = chains_of(job, plan_of(q, k, v, call_of(lists, job.rules)))
+        chains = chains_of(job, plan_of(*widened(q, k, v), call_of(lists, job.rules)))
         rows = _take_rows(job, chains, Saved(q, o, lse, dout, dlse))
         dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
         dk, dv = new_key_gradients(job, k, v)
