@@ -50,8 +50,10 @@ static float value_of(ordo_dtype type, uint16_t x)
  * large. */
 static uint16_t element(ordo_dtype type, int which, int64_t line, int64_t k)
 {
-    const ordo_philox_words counter = { { (uint32_t)line, (uint32_t)k, (uint32_t)which, 0 } };
-    const uint32_t x = ordo_philox(counter, 5, 6, 7).w[0];
+    uint32_t x = (uint32_t)line * 0x9e3779b1u ^ (uint32_t)k * 0x85ebca77u ^ (uint32_t)which << 30;
+    x = (x ^ x >> 15) * 0x2c1b3c6du;
+    x = (x ^ x >> 12) * 0x297a2d39u;
+    x ^= x >> 15;
     const float value = (float)(int32_t)x * 0x1p-31f;
     return half_of(type, x % 37 == 0   ? 0.0f
                          : x % 41 == 0 ? value * 0x1p-14f

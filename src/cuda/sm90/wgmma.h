@@ -37,19 +37,20 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 }
 
 #define ACC4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC8(d, i)  ACC4(d, i), ACC4(d, i + 4)
-#define ACC16(d, i) ACC8(d, i), ACC8(d, i + 8)
+#define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
 #define ACC32(d, i) ACC16(d, i), ACC16(d, i + 16)
+#define ACC48(d)    ACC32(d, 0), ACC16(d, 32)
 #define ACC64(d, i) ACC32(d, i), ACC32(d, i + 32)
 #define ACC96(d)    ACC64(d, 0), ACC32(d, 64)
 #define ACC128(d)   ACC64(d, 0), ACC64(d, 64)
-#define NAMES8      "%0, %1, %2, %3, %4, %5, %6, %7"
-#define NAMES16     NAMES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES16     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES32                                                                                    \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "   \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES48                                                                                    \
+    NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES64                                                                                    \
-    NAMES32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "   \
+    NAMES48 ", "                                                                                   \
             "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES96                                                                                    \
     NAMES64 ", "                                                                                   \
@@ -93,12 +94,6 @@ template <int N> ORDO_DEVICE void wgmma_pin(float (&d)[N])
 #define PRODUCT_RS_OF(type, n, names, ...) PRODUCT_RS(n, type, names, __VA_ARGS__)
 
 template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
-ORDO_DEVICE void wgmma_ss(float (&d)[8], uint64_t a, uint64_t b, int add)
-{
-    SS(ACC8(d, 0), "16", NAMES8, "%8", "%9", "%10", "%11", "%12");
-}
-
-template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[16], uint64_t a, uint64_t b, int add)
 {
     SS(ACC16(d, 0), "32", NAMES16, "%16", "%17", "%18", "%19", "%20");
@@ -108,6 +103,12 @@ template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
 ORDO_DEVICE void wgmma_ss(float (&d)[32], uint64_t a, uint64_t b, int add)
 {
     SS(ACC32(d, 0), "64", NAMES32, "%32", "%33", "%34", "%35", "%36");
+}
+
+template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
+ORDO_DEVICE void wgmma_ss(float (&d)[48], uint64_t a, uint64_t b, int add)
+{
+    SS(ACC48(d), "96", NAMES48, "%48", "%49", "%50", "%51", "%52");
 }
 
 template <bool F16, int TRANSPOSED_A, int TRANSPOSED_B>
@@ -154,15 +155,15 @@ ORDO_DEVICE void wgmma_rs(float (&d)[128], const uint32_t *a, uint64_t b, int ad
 }
 
 #undef ACC4
-#undef ACC8
 #undef ACC16
 #undef ACC32
+#undef ACC48
 #undef ACC64
 #undef ACC96
 #undef ACC128
-#undef NAMES8
 #undef NAMES16
 #undef NAMES32
+#undef NAMES48
 #undef NAMES64
 #undef NAMES96
 #undef NAMES128

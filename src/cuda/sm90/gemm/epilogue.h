@@ -60,16 +60,19 @@ ORDO_DEVICE void gemm_put_halves(const float (&d)[N], const CUtensorMap *c, int 
     }
 }
 
-/* The same by elements: tensor stores write 16 bytes at a time, and rows may end within them. */
+/* The same from registers: tensor stores write 16 bytes at a time, and rows may end within them. */
 template <bool F16, int N>
-ORDO_DEVICE void gemm_put_elements(const float (&d)[N], const gemm_part &part)
+ORDO_DEVICE void gemm_put_pairs(const float (&d)[N], const gemm_part &part)
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i += 2) {
         const int column = ordo_accumulator_column(threadIdx.x % 4, i), r = i / 2 % 2;
-        if (8 * r < part.rows && column < part.columns)
-            ((uint16_t *)(part.to + 8 * r * part.row_bytes))[column] =
-                (uint16_t)pack_pair<F16>(d[i], d[i]);
+        uint16_t *const at = (uint16_t *)(part.to + 8 * r * part.row_bytes) + column;
+        const uint32_t pair = pack_pair<F16>(d[i], d[i + 1]);
+        if (8 * r < part.rows && column + 1 < part.columns)
+            *(uint32_t *)at = pair;
+        if (8 * r < part.rows && column + 1 == part.columns)
+            *at = (uint16_t)pair;
     }
 }
 
@@ -82,7 +85,7 @@ ORDO_DEVICE void gemm_put(const float (&d)[N], const ordo_gemm_args &args, const
             gemm_put_halves<F16>(d, &args.c, row, column, out);
             return;
         }
-    gemm_put_elements<F16>(d, part);
+    gemm_put_pairs<F16>(d, part);
 }
 
 /* Adds what C holds, or stores. */

@@ -13,11 +13,13 @@
     INSTANCE(wide_f16, gemm_any<gemm_wide, true>)                                                  \
     INSTANCE(narrow_bf16, gemm_any<gemm_narrow, false>)                                            \
     INSTANCE(narrow_f16, gemm_any<gemm_narrow, true>)                                              \
-    /* up to 64 rows of A by weights that are stored as rows of k: 32, 64 or 128 columns */        \
+    /* up to 64 rows of A by weights that are stored as rows of k, by columns */                   \
     INSTANCE(rows_32_bf16, gemm_plain<gemm_rows<32>, false>)                                       \
     INSTANCE(rows_32_f16, gemm_plain<gemm_rows<32>, true>)                                         \
     INSTANCE(rows_64_bf16, gemm_plain<gemm_rows<64>, false>)                                       \
     INSTANCE(rows_64_f16, gemm_plain<gemm_rows<64>, true>)                                         \
+    INSTANCE(rows_96_bf16, gemm_plain<gemm_rows<96>, false>)                                       \
+    INSTANCE(rows_96_f16, gemm_plain<gemm_rows<96>, true>)                                         \
     INSTANCE(rows_128_bf16, gemm_plain<gemm_rows<128>, false>)                                     \
     INSTANCE(rows_128_f16, gemm_plain<gemm_rows<128>, true>)
 

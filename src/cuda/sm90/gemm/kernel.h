@@ -17,12 +17,8 @@ struct alignas(16) gemm_tile {
     int32_t row, column, section, reserved;
 };
 
-/* WARPGROUPS: that multiply. PANELS: of 64 of k in a stage. CLUSTER: blocks. LINES: rows
- * of A that shared memory has room for. The products of other rows are of whatever follows there,
- * and no one reads them. */
-template <int WARPGROUPS_, int COLUMNS_, int PANELS_, int STAGES_, int CLUSTER_,
-          int LINES_ = 64 * WARPGROUPS_>
-struct gemm_shape {
+/* WARPGROUPS: that multiply. PANELS: of 64 of k in a stage. CLUSTER: blocks. */
+template <int WARPGROUPS_, int COLUMNS_, int PANELS_, int STAGES_, int CLUSTER_> struct gemm_shape {
     enum {
         WARPGROUPS = WARPGROUPS_,
         ROWS = 64 * WARPGROUPS,
@@ -34,8 +30,7 @@ struct gemm_shape {
         CONSUMER_REGISTERS = 232,
         PRODUCER_REGISTERS = 40,
         PLACES = 16, /* of units: a unit has a stage at least, so STAGES + 1 are in use */
-        LINES = LINES_,
-        A_BYTES = LINES * ORDO_LINE_BYTES, /* of a panel */
+        A_BYTES = ROWS * ORDO_LINE_BYTES, /* of a panel */
         B_BYTES = COLUMNS * ORDO_LINE_BYTES,
         STAGE_BYTES = PANELS * (A_BYTES + B_BYTES),
         /* shared memory */

@@ -12,6 +12,7 @@ template <int COLUMNS>
 using gemm_rows = gemm_shape<1, COLUMNS, 2,
                              COLUMNS == 32   ? 8
                              : COLUMNS == 64 ? 6
+                             : COLUMNS == 96 ? 5
                                              : 4,
                              1>;
 

@@ -16,7 +16,9 @@ enum { FEW_ROWS = 64 };
 static const struct {
     const char *name;
     ordo_gemm_instance (*of[2])(bool a_rows_are_k, bool b_rows_are_k);
-} kinds[] = { KIND(wide), KIND(narrow), KIND(rows_128), KIND(rows_64), KIND(rows_32) };
+} kinds[] = {
+    KIND(wide), KIND(narrow), KIND(rows_128), KIND(rows_96), KIND(rows_64), KIND(rows_32)
+};
 
 const char *ordo_gemm_kind(int kind, const ordo_cuda_gemm *g, ordo_gemm_instance *kernel)
 {
