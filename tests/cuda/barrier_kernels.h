@@ -87,7 +87,7 @@ static const model_kernel phase_chain = {
     },
 };
 
-/* ---- src/cuda/sm90/forward/kernel.h, roles.h, blocks.h: general, and under a block mask ---- */
+/* ---- src/cuda/sm90/forward/varlen.h, roles.h, blocks.h: any batch, and under a block mask ---- */
 
 enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
 
@@ -127,7 +127,7 @@ enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG
     }
 
 static const model_kernel forward_wide = { /* O leaves from Q's place */
-    "forward_kernel, head size 256", 1, F_BARRIERS(1),
+    "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
@@ -136,7 +136,7 @@ static const model_kernel forward_wide = { /* O leaves from Q's place */
 };
 
 static const model_kernel forward_blocks = {
-    "forward_kernel, block mask", 1, F_BARRIERS(2),
+    "forward_varlen_kernel, block mask", 1, F_BARRIERS(2),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },

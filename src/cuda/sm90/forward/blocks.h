@@ -8,6 +8,7 @@
 #define CUDA_SM90_FORWARD_BLOCKS_H
 
 #include "cuda/sm90/forward/roles.h"
+#include "cuda/tile/mask.h"
 
 /* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it,
  * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
@@ -24,11 +25,11 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
                                  uint32_t drawn)
 {
     using Z = forward_shape<D, DV, true, true>;
-    const ordo_cuda_block_mask &blocks = args.blocks;
+    const ordo_cuda_block_mask &blocks = args.all.blocks;
     forward_record *const to = forward_record_of<Z>(smem, drawn);
     forward_listed *const more = forward_listed_of<Z>(smem, drawn);
     const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
     const int64_t row = ordo_blocks_row_at(&blocks, place.head,
                                            ordo_blocks_before(&blocks, &s, args.backward_rows), i);
@@ -45,7 +46,7 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
     more->rows = min((int)Z::CONSUMERS, tiles - i);
     more->interval =
         (int32_t)(ordo_blocks_mask(&blocks, place.sequence, place.head) * blocks.q_len) + to->row;
-    more->kv_head = place.head / args.group_heads;
+    more->kv_head = place.head / args.all.group_heads;
 }
 
 /* What a stage of K says of a key tile. */
@@ -58,7 +59,7 @@ ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_rec
     int32_t says = tile;
     for (int m = 0; m < more->rows; m++) {
         const ordo_tile_word *const word =
-            more->words + m * args.blocks.across + tile / ORDO_TILE_BITS;
+            more->words + m * args.all.blocks.across + tile / ORDO_TILE_BITS;
         const bool seen = ordo_bit(word->seen, tile), cut = ordo_bit(word->cut, tile);
         const int first = record->row + 64 * m;
         const bool whole = seen && !cut && right <= min(record->kv_len, first + record->high + 1) &&
@@ -104,6 +105,23 @@ ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, 
                  p * ORDO_PANEL_COLUMNS, row, head, batch, policy_evict_first());
 }
 
+/* Hides what the intervals of a thread's rows do not hold, or everything. Rows that do not exist
+ * have the interval of the last one. */
+template <int N>
+ORDO_DEVICE void listed_mask(float (&s)[N], const ordo_forward_args &args,
+                             const forward_record &record, const forward_listed &more, bool seen,
+                             int row, int from)
+{
+    const int last = record.q_len - 1 - record.row;
+    const int r = more.interval + min(row - record.row, last);
+    const int r8 = more.interval + min(row + 8 - record.row, last);
+    if (seen)
+        mask_window(s, { args.all.blocks.first[r] - from, args.all.blocks.first[r8] - from },
+                    { args.all.blocks.last[r] - from, args.all.blocks.last[r8] - from }, -INFINITY);
+    else
+        mask_window(s, { 0, 0 }, { -1, -1 }, -INFINITY);
+}
+
 template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
 {
     using Z = forward_shape<D, DV, true, true>;
@@ -115,12 +133,12 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
         int tile = forward_record_of<Z>(smem, drawn)->last;
         listed_load_tile<Z, false>(args, smem, drawn, loaded, tile);
         listed_load_queries<Z>(args, smem, drawn);
-        ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
+        ticket = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
         while (tile >= 0) { /* keys a tile ahead of values */
             const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
             const int below =
                 tile > forward_record_of<Z>(smem, drawn)->first
-                    ? ordo_blocks_below(more->words, args.blocks.across, more->rows, tile)
+                    ? ordo_blocks_below(more->words, args.all.blocks.across, more->rows, tile)
                     : -1;
             if (below >= 0)
                 listed_load_tile<Z, false>(args, smem, drawn, loaded + 1, below);
@@ -135,6 +153,15 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
     mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_parity<Z>(drawn) ^ 1);
     forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
     mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
+}
+
+template <int D, int DV, bool LISTS>
+ORDO_DEVICE void varlen_load(const ordo_forward_args &args, char *smem)
+{
+    if constexpr (LISTS)
+        listed_load<D, DV>(args, smem);
+    else
+        forward_load<D, DV, true>(args, smem);
 }
 
 #endif

@@ -25,12 +25,13 @@ struct forward_end {
 template <class Z>
 ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, const forward_end &end)
 {
-    const int count = min(64, end.q_len - end.first) * args.chunks;
-    uint16_t *const to = (uint16_t *)args.rows.data + end.batch * args.rows.sequence +
-                         end.head * args.rows.head + end.tensor_row * args.rows.row;
+    const int chunks = args.all.v_head_dim / 8; /* of 8 columns, in one row */
+    const int count = min(64, end.q_len - end.first) * chunks;
+    uint16_t *const to = (uint16_t *)args.all.out[0].data + end.batch * args.all.out[0].sequence +
+                         end.head * args.all.out[0].head + end.tensor_row * args.all.out[0].row;
     for (int x = threadIdx.x % 128; x < count; x += 128) {
-        const int row = x / args.chunks, column = x % args.chunks * 8;
-        *(uint4 *)(to + row * args.rows.row + column) =
+        const int row = x / chunks, column = x % chunks * 8;
+        *(uint4 *)(to + row * args.all.out[0].row + column) =
             *(const uint4 *)(tile + ordo_tile_offset(Z::ROWS, row, column));
     }
 }
@@ -57,20 +58,29 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
         sum += __shfl_xor_sync(~0u, sum, 2);
         /* A sum of 0 under another maximum: a score has overflowed f32. */
         rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
-        if (F16 && ordo_softmax_far(state.max[r], args.scale_log2))
+        if (F16 && ordo_softmax_far(state.max[r], args.all.scale_log2))
             sum = NAN;
         const bool sunk = VARLEN && sink != -INFINITY; /* NaN is a sink */
         row_with_sink row = { sum, 1.0f, 0.0f };
         if (sunk)
-            row = with_sink(state.max[r], sum, args.scale_log2, sink);
-        rows.weight[r] = (DROP ? args.keep_scale : 1.0f) * row.shrink / row.sum;
+            row = with_sink(state.max[r], sum, args.all.scale_log2, sink);
+        rows.weight[r] = (DROP ? args.all.keep_scale : 1.0f) * row.shrink / row.sum;
         const int at = end.row + 8 * r;
         if (threadIdx.x % 4 == 0 && at < end.q_len)
             args.lse[end.lse + at] = rows.sees_nothing[r] ? sink
                                      : sunk ? fmaf(row.top, (float)ORDO_LN_2, logf(row.sum))
-                                            : fmaf(state.max[r], args.scale, logf(sum));
+                                            : fmaf(state.max[r], args.all.scale, logf(sum));
     }
     return rows;
+}
+
+/* O has left Q's place. */
+template <class Z> ORDO_DEVICE void forward_release_q(uint32_t q_stage, int mine)
+{
+    if (threadIdx.x % 128 == 0)
+        bulk_wait_read();
+    named_sync(OWN + mine, 128);
+    mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, threadIdx.x % 32);
 }
 
 /* Divides O by the row sums, rounds and stores it. */
@@ -113,9 +123,9 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
                       pairs[3]);
     }
     if (taint && (!VARLEN || end.row < end.q_len))
-        args.ticket[ORDO_NOT_FINITE] = 1;
+        args.all.ticket[ORDO_NOT_FINITE] = 1;
     /* A tensor store of a partial tile would overwrite the next sequence. */
-    if (VARLEN && args.batch.table && end.first + 64 > end.q_len) {
+    if (VARLEN && args.all.batch.table && end.first + 64 > end.q_len) {
         named_sync(OWN + mine, 128);
         store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), end);
         named_sync(OWN + mine, 128);

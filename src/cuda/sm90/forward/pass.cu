@@ -51,46 +51,21 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
 }
 
-/* Arguments of the varlen kernel only. */
-static void tell_varlen(ordo_forward_args *args, const ordo_cuda_pass *pass)
-{
-    args->rows = pass->o;
-    args->chunks = pass->v_head_dim / 8;
-    args->rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    args->ruled = ordo_pass_ruled(pass);
-    if (args->ruled) {
-        args->scale = args->rule.natural;
-        args->scale_log2 = args->rule.to_log2;
-    }
-    args->slopes = pass->slopes;
-    args->slopes_sequence = pass->slopes_sequence;
-    args->sink = pass->sink;
-    args->blocks = pass->blocks;
-    args->backward_rows = pass->run.band.bq;
-}
-
 static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel,
                           char *why, size_t why_size)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    const bool dense = is_dense(pass), packed = pass->layout == ORDO_PACKED;
+    const bool packed = pass->layout == ORDO_PACKED;
     const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
-    args.issue = ordo_forward_order(&pass->run, kernel->rows, kernel->columns,
-                                    dense ? pass->head_dim : ordo_pass_bucket(pass));
+    args.issue =
+        ordo_forward_order(&pass->run, kernel->rows, kernel->columns, ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
-    args.group_heads = pass->run.group_heads;
-    args.scale = pass->scale;
-    args.scale_log2 = pass->scale * (float)ORDO_LOG2_E;
+    args.all = ordo_pass_common_of(pass, false);
+    args.backward_rows = pass->run.band.bq;
     args.lse = pass->lse;
-    args.ticket = pass->ticket;
-    args.keep_scale = pass->keep_scale;
-    args.keep_bits = (const uint2 *)pass->keep_bits;
-    args.batch = pass->batch;
-    args.maker = ordo_keep_maker_of(pass);
+    args.sink = pass->sink;
     args.select = ordo_keep_select_of(pass->keep.threshold);
-    if (!dense)
-        tell_varlen(&args, pass);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
                                   pass->head_dim };
     ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,

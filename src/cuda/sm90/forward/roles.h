@@ -7,7 +7,7 @@
 #define CUDA_SM90_FORWARD_ROLES_H
 
 #include "cuda/sm90/forward/args.h"
-#include "cuda/sm90/ptx.h"
+#include "cuda/sm90/pipeline.h"
 #include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
 
@@ -119,6 +119,20 @@ template <class Z> ORDO_DEVICE void forward_barriers(void)
     mbar_init_fence();
 }
 
+/* A kernel begins: with barriers, and the repair that may follow it. Returns the warpgroup. */
+template <class Z> ORDO_DEVICE int forward_begin(const char *smem)
+{
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        forward_barriers<Z>();
+    }
+    __syncthreads();
+    grid_let_next(); /* the repair: it waits by itself */
+    return warpgroup;
+}
+
 /* Stage and parity of Q for unit number `drawn` of a block. */
 template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
 {
@@ -151,8 +165,8 @@ template <class Z> ORDO_DEVICE forward_slot forward_slot_read(uint32_t drawn)
 /* Tickets of the pass; how many a packed or padded batch has only the table knows. */
 template <bool VARLEN> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
 {
-    if (VARLEN && args.batch.table)
-        return args.issue.heads * args.batch.table[args.batch.sequences].forward_tile;
+    if (VARLEN && args.all.batch.table)
+        return args.issue.heads * args.all.batch.table[args.all.batch.sequences].forward_tile;
     return args.units;
 }
 
@@ -162,13 +176,14 @@ ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, i
 {
     using Z = forward_shape<D, DV, true, BLOCKS>;
     ordo_forward_place place;
-    if (args.batch.table) {
-        place = ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.group_heads, ticket);
+    if (args.all.batch.table) {
+        place = ordo_forward_issue_ragged(&args.issue, &args.all.batch, D, args.all.group_heads,
+                                          ticket);
     } else {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         place = { unit.head / args.issue.heads, unit.head % args.issue.heads, unit.tile };
     }
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, place.sequence);
     const ordo_band band = ordo_sequence_band(&s, Z::ROWS, Z::COLUMNS);
     const ordo_span keys = ordo_band_keys(&band, place.tile);
     const bool sees_nothing = keys.last < keys.first; /* walks one key tile and masks all of it */
@@ -185,12 +200,12 @@ ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, i
     to->last = sees_nothing ? 0 : keys.last;
     to->diagonal = s.diagonal;
     to->slope = 0.0f;
-    if (args.slopes)
-        to->slope = args.slopes[place.sequence * args.slopes_sequence + place.head];
-    to->keep_head = keep_head_of(args.maker, s.id, place.head);
+    if (args.all.slopes)
+        to->slope = args.all.slopes[place.sequence * args.all.slopes_sequence + place.head];
+    to->keep_head = keep_head_of(args.all.maker, s.id, place.head);
     to->keep_across = s.keep_across;
     to->keep = s.keep + place.head * s.keep_head;
-    to->lse = s.lse + place.head * args.batch.lse_head;
+    to->lse = s.lse + place.head * args.all.batch.lse_head;
     return place;
 }
 
@@ -208,13 +223,13 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
         return { record->q_row + record->row,
                  record->kv_row,
                  record->head,
-                 record->head / args.group_heads,
+                 record->head / args.all.group_heads,
                  record->batch,
                  record->first,
                  record->last };
     const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
     const int head = unit.head % args.issue.heads;
-    return { unit.tile * Z::ROWS,          0, head,         head / args.group_heads,
+    return { unit.tile * Z::ROWS,          0, head,         head / args.all.group_heads,
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
@@ -255,7 +270,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         for (int p = 0; p < Z::PANELS; p++)
             tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
                      p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
-        const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
+        const int next = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
         /* The varlen kernel reads it from the record at each use, to save a register. */
         const int &first = VARLEN ? forward_record_of<Z>(smem, drawn)->first : from.first;
         for (int tile = from.last; tile >= first; tile--) {

@@ -1,0 +1,267 @@
+/* sm90/forward/varlen.h: the forward kernel for any batch, band, rule and block mask. Units, roles,
+ * buffers, the order of sums and so the bits are those of the dense kernel.
+ *
+ * Code that runs once per unit is slow (docs/design/hopper-tuning.md), and windows and short
+ * sequences have short units. So there is one loop for all key tiles: products are issued at its
+ * end, the first tile has no copy of its own, and masks are a branch around few instructions. Every
+ * branch between the two waits ends with the maxima: otherwise the compiler moves the wait for the
+ * outputs to where the branches meet. */
+#ifndef CUDA_SM90_FORWARD_VARLEN_H
+#define CUDA_SM90_FORWARD_VARLEN_H
+
+#include "cuda/sm90/forward/blocks.h"
+#include "cuda/sm90/forward/epilogue.h"
+#include "cuda/sm90/forward/keep.h"
+#include "cuda/sm90/zero_rows.h"
+
+/* The window cuts tiles before this one, for the rows of a warpgroup. */
+template <class Z> ORDO_DEVICE int varlen_cut_to(const forward_record &record, int first)
+{
+    return (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
+}
+
+/* Hides what a sequence's end and band hide of a tile. Limits are read from the record: they are
+ * not live in between. In a ragged batch the last tile of V may reach beyond its sequence. `first`:
+ * row of the warpgroup `mine`; `row`, `column`: of the thread; the window cuts tiles before
+ * `cut_to`. */
+template <class Z, int N>
+ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
+                             const forward_record &record, const pipeline_state<Z::STAGES> &now,
+                             int tile, int first, int row, int column, int mine, int cut_to)
+{
+    const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
+    if (end > record.kv_len) {
+        mask_from(s, { record.kv_len - from, record.kv_len - from }, 0);
+        if (args.all.batch.table) {
+            mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
+            zero_rows(Z::V + now.stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, record.kv_len - at,
+                      threadIdx.x, OWN + mine);
+        }
+    }
+    if (end > first + record.high + 1) {
+        const int limit = row + record.high + 1 - from;
+        mask_diagonal(s, [limit](int c) { return c >= limit; });
+    }
+    if (tile < cut_to) {
+        const int limit = row + record.low - from;
+        mask_diagonal(s, [limit](int c) { return c < limit; });
+    }
+}
+
+/* Whole tiles have code of their own where that is faster, and registers suffice. */
+template <int D, ordo_keep_source SOURCE>
+constexpr bool varlen_apart = D > 128 && SOURCE != ORDO_KEEP_MADE;
+
+/* RULE: what happens to scores, if that is known here. LISTS: under a block mask. */
+template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS>
+__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
+    forward_varlen_kernel(const __grid_constant__ ordo_forward_args args)
+{
+    using Z = forward_shape<D, DV, true, LISTS>;
+    extern __shared__ __align__(1024) char smem[];
+    const int warpgroup = forward_begin<Z>(smem), lane = threadIdx.x % 32;
+    if (warpgroup == 0) {
+        registers_down<Z::PRODUCER_REGISTERS>();
+        if (threadIdx.x < 32 && elect_one())
+            varlen_load<D, DV, LISTS>(args, smem);
+        return;
+    }
+
+    registers_up<Z::CONSUMER_REGISTERS>();
+    const int mine = warpgroup - 1, warp = threadIdx.x / 32 % 4;
+    const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
+    const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
+    float s[Z::COLUMNS / 2], o[DV / 2];
+    uint32_t p[Z::COLUMNS / 4], q_low = 0;
+    pipeline_state<Z::STAGES> now, last;
+    varlen_keep<Z, SOURCE, LISTS> keep(args);
+
+    auto issue_scores = [&] {
+        const uint32_t k_low = k_low0 + now.stage * (Z::K_BYTES / 16);
+        wgmma_pin(s);
+        wgmma_pin(o);
+        wgmma_fence();
+        forward_scores<Z, F16>(s, q_low, k_low);
+        wgmma_commit();
+    };
+    /* Of the tile before. */
+    auto issue_outputs = [&] {
+        const uint32_t v_low = v_low0 + last.stage * (Z::V_BYTES / 16);
+        mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
+        wgmma_fence();
+        forward_outputs<Z, F16>(o, p, v_low);
+        wgmma_commit();
+    };
+
+    if (mine == 0)
+        named_arrive(PINGPONG, 256);
+    for (uint32_t drawn = 0;; drawn++) {
+        const uint32_t q_stage = forward_q_stage<Z>(drawn);
+        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
+        const forward_record &record = *forward_record_of<Z>(smem, drawn);
+        if (record.head < 0)
+            break;
+        const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if LISTS */
+        q_low = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16) +
+                q_stage * (Z::Q_BYTES / 16);
+        const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;
+        const int column = 2 * (lane % 4);
+        row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
+#pragma unroll
+        for (int i = 0; i < DV / 2; i++)
+            o[i] = 0.0f;
+
+        int tile = record.last;
+        int32_t listed = 0; /* of the tile at hand: what its stage says */
+        auto look = [&] {   /* waits for the keys of a tile */
+                          mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
+                          if constexpr (LISTS) {
+                              listed = load_shared(Z::TILE + 4 * now.stage);
+                              tile = listed & LISTED_TILE;
+                          }
+        };
+        auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
+        auto k_empty = [&] { /* after what its stage says was read */
+                             const uint32_t bar = Z::K_EMPTY + 8 * now.stage;
+                             return LISTS ? bar_after(bar, listed) : bar;
+        };
+        /* A key tile that only other warpgroups see: release it and let the next one issue. */
+        auto pass_on = [&] {
+            if (!LISTS)
+                look();
+            mbar_arrive_warp(k_empty(), lane);
+            mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
+            mbar_arrive_warp(Z::V_EMPTY + 8 * now.stage, lane);
+            named_sync(PINGPONG + mine, 256);
+            named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
+            now.advance();
+        };
+        const int own = first >= record.q_len ? 0 : min(record.kv_len, first + 64 + record.high);
+        if constexpr (LISTS)
+            for (look(); tile > record.first && !is(LISTED_SEEN); look())
+                pass_on();
+        else
+            for (; tile > record.first && tile * Z::COLUMNS >= own; tile--)
+                pass_on();
+        /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part;
+         * under a block mask the stages say so. */
+        const int begun = tile;
+        const int stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
+        const int cut_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
+        const int cut_to = varlen_cut_to<Z>(record, first);
+
+        auto away = [&] { return row + record.diagonal - tile * Z::COLUMNS - column; };
+        auto all_see = [&] {
+            if constexpr (LISTS)
+                return is(LISTED_WHOLE);
+            else
+                return tile < cut_from && tile >= cut_to;
+        };
+        const bool ruled = RULE == ORDO_RULE_ANY && args.all.ruled;
+        auto soften = [&](float slope, int distance, auto whole) {
+            float top[2];
+            if constexpr (RULE == ORDO_RULE_CAP)
+                cap_scores<true>(s, args.all.rule);
+            if constexpr (RULE == ORDO_RULE_DISTANCE)
+                subtract_distance<-1>(s, slope, distance);
+            if (whole.value || (!varlen_apart<D, SOURCE> && !ruled && all_see())) {
+                row_tops(
+                    top, s,
+                    state); /* in both branches: the compiler waits for the outputs after them */
+            } else {
+                if (ruled)
+                    apply_rule<-1, true>(s, args.all.rule, [&](float &slope) {
+                        slope = record.slope;
+                        return away();
+                    });
+                if (RULE != ORDO_RULE_ANY || !all_see()) {
+                    varlen_mask<Z>(s, args, record, now, tile, first, row, column, mine,
+                                   LISTS ? varlen_cut_to<Z>(record, first) : cut_to);
+                    if (LISTS && (!is(LISTED_SEEN) || is(LISTED_CUT)))
+                        listed_mask(s, args, record, more, is(LISTED_SEEN), row,
+                                    tile * Z::COLUMNS + column);
+                }
+                row_tops(top, s, state);
+            }
+            row_softmax(s, top[0], args.all.scale_log2, state, 0);
+            row_softmax(s, top[1], args.all.scale_log2, state, 1);
+        };
+
+        keep.begin(record, first + warp * 16, tile);
+        look();
+        issue_scores();
+        wgmma_commit(); /* no outputs yet */
+        auto step = [&](auto whole) {
+            const int distance = away();
+            const float slope = record.slope * args.all.rule.slope;
+            keep.next(record, row, tile, tile == begun);
+            wgmma_wait<1>();
+            wgmma_pin(s);
+            mbar_arrive_warp(k_empty(), lane);
+            soften(slope, distance, whole);
+            wgmma_wait<0>();
+            wgmma_pin(o);
+            mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, tile != begun ? lane : 1);
+            if (D == 64) /* P's registers are free now */
+                keep.make(record, row, tile, tile == begun);
+            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(p, s, keep.words_of(tile));
+#pragma unroll
+            for (int i = 0; i < DV / 2; i++)
+                o[i] *= state.shrink[i / 2 % 2];
+            last = now;
+            now.advance();
+        };
+#pragma unroll 1
+        for (;;) {
+            if (varlen_apart<D, SOURCE> && !ruled && all_see())
+                step(constant<true>());
+            else
+                step(constant<false>());
+            if (LISTS ? tile <= more.lowest[mine] : --tile < stop)
+                break;
+            look();
+            named_sync(PINGPONG + mine, 256);
+            issue_scores();
+            issue_outputs();
+            named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
+        }
+        if (!Z::O_IN_Q)
+            mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
+        wgmma_pin(o);
+        issue_outputs();
+        const forward_end at = { first,        row,
+                                 record.q_len, record.q_row + first,
+                                 record.head,  record.batch,
+                                 record.lse,   Z::O_IN_Q ? (int)q_stage : 0 };
+        /* The rows' sums are taken while the last product runs. */
+        const forward_weights weights =
+            forward_sums<SOURCE != ORDO_KEEP_NONE, true, F16>(args, state, at);
+        wgmma_wait<0>();
+        wgmma_pin(o);
+        mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, lane);
+        if constexpr (LISTS)
+            while (tile > record.first) {
+                look();
+                pass_on();
+            }
+        else
+            for (; tile >= record.first; tile--)
+                pass_on();
+        forward_epilogue<D, DV, true, F16, LISTS>(args, smem, o, weights, at, mine);
+        if (Z::O_IN_Q)
+            forward_release_q<Z>(q_stage, mine);
+    }
+    if (threadIdx.x % 128 == 0)
+        bulk_wait();
+}
+
+template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE = ORDO_RULE_ANY,
+          bool LISTS = false>
+static ordo_forward_instance forward_varlen_instance(void)
+{
+    using Z = forward_shape<D, DV, true, LISTS>;
+    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS>, Z::ROWS,
+             Z::COLUMNS, Z::THREADS, Z::BYTES };
+}
+
+#endif
