@@ -100,20 +100,18 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
             expected = "expected what ordo.torch.block_mask(mask) returns"
             raise Error("unsupported", f"block_mask in torch.compile: {expected}")
         mask = block_mask(given, None if packed else sequences, heads)
-    if mask.q_len != q_len or mask.kv_len != kv_len:
-        rows = mask.q_len != q_len
-        name, found, wanted = (
-            ("q_len", mask.q_len, q_len) if rows else ("kv_len", mask.kv_len, kv_len)
-        )
-        raise Error("shape", f"block_mask.{name} {found}: expected {wanted}")
+    _expect("q_len", mask.q_len, q_len)
+    _expect("kv_len", mask.kv_len, kv_len)
     made = blocks_on(mask, device)
     masks, each = made.start.shape[:2]
-    if masks not in (1, sequences) or each not in (1, heads):
-        name, found, expected = (
-            ("heads", each, heads) if masks in (1, sequences) else ("sequences", masks, sequences)
-        )
-        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
+    _expect("sequences", masks, 1 if masks == 1 else sequences)
+    _expect("heads", each, 1 if each == 1 else heads)
     return made
+
+
+def _expect(name: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
 
 
 # ---- masks of FlexAttention ----

@@ -27,12 +27,13 @@ def kept_elements(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -
     return made
 
 
-def _kept_elements(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-    dropout_p: float = 0.0, sizes: Any = (),
-) -> Tensor:  # fmt: skip
-    lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
-    bits = f.keep_bits(q, k, v, flags | f.HIDDEN, scale, more, softcap, dropout_p, sizes)
+def _opened(flags: int, scale: float, more: Any, *rest: Any) -> tuple[Lists, Rules]:
+    return lists_of(flags, more), rules_of(flags, scale, *rest, *(0.0, 0.0, ())[len(rest) :])
+
+
+def _kept_elements(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Tensor:
+    lists, rules = _opened(flags, *call)
+    bits = f.keep_bits(q, k, v, flags | f.HIDDEN, *call)
     rows, columns = _longest(q, k, lists, rules)
     kept = _unpack(_blocks(bits.view(torch.int32), q, k, lists, rules))[:, :, :rows, :columns]
     if lists.cu_q is not None:
@@ -44,12 +45,9 @@ f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("ordo::kept_elements", lib=f.library)
-def _kept_elements_fake(
-    q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, softcap: float = 0.0,
-    dropout_p: float = 0.0, sizes: Any = (),
-) -> Tensor:  # fmt: skip
-    lists, rules = lists_of(flags, more), rules_of(flags, scale, softcap, dropout_p, sizes)
-    check(q, k, v, lists, dropout_p)
+def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Tensor:
+    lists, rules = _opened(*call)
+    check(q, k, v, lists, rules.dropout_p)
     shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
     return q.new_empty(shape, dtype=torch.bool)
 
