@@ -401,10 +401,11 @@ TEST(refused_by_name_before_anything_is_written)
         training t;
         sampling s;
         train(&t, ORDO_BACKEND_CPU, &seed);
-        do
-            sample(&s, &t, true, &seed);
-        while (s.problem.layout != ORDO_PACKED || s.problem.paging.page_rows > 40 ||
-               s.problem.paging.page_rows < 2);
+        for (sample(&s, &t, true, &seed);
+             s.problem.layout != ORDO_PACKED || s.problem.paging.page_rows > 40 ||
+             s.problem.paging.page_rows < 2;
+             sample(&s, &t, true, &seed))
+            sample_free(&s);
         refusals[x].change(&s);
         CHECK_REFUSED_AS(refusals[x].name, try_forward(&s), refusals[x].status, refusals[x].says);
         for (int64_t i = 0; i < s.cu_q[SEQUENCES] * s.problem.heads * s.problem.v_head_dim; i++)
