@@ -127,6 +127,9 @@ def test_what_it_refuses(tmp_path):
     refused("argument", "expected none but those of layout dense", q_lens=[1, 2])
     blocks = plan.problem.replace(blocks=ordo.BlockLimits(entries=9), dropout=0.0)
     refused("unsupported", "block mask", plan=ordo.Plan(blocks, "h200", backend="emulator"))
+    sizes = {"layout": "padded", "paging": ordo.Paging(page_rows=16, pages=99, table_columns=99), "dropout": 0.0}
+    pages = ordo.Plan(plan.problem.replace(**sizes), "h200", backend="emulator")
+    refused("unsupported", "a plan with pages: the file has no place", plan=pages)
     with pytest.raises(ordo.Error, match="no lse"):
         ordo.save_call(path, plan, {name: tensors[name] for name in "qkvo"}, **words)
     with pytest.raises(ordo.Error, match="No such file") as error:
