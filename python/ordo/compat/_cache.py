@@ -101,17 +101,22 @@ def _attend_pages(
         pages = Pages(q, cache.k, cache.v, table, arguments.kv_lens, None)
         sequence = torch.arange(len(table), device=q.device)[:, None]
         column = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
-        place = pages.place(sequence, column)
-        empty = arguments._replace(kv_lens=torch.zeros_like(used))
+        page, row = pages.place(sequence, column)
+        place = page * pages.page_rows + row
+        most = pages.pages * pages.page_rows - 1
+        place = _inside("row of page_table, with k", place, most, place)
+        empty = arguments._replace(kv_lens=torch.zeros_like(used), page_table=table[:, :1])
         run_inputs(q[:, :0], cache.k, cache.v, empty)  # what is refused is, before a write
         for whole, new in ((cache.k, new_k), (cache.v, new_v)):
-            whole.index_put_(place, new)
+            whole.index_put_((place // pages.page_rows, place % pages.page_rows), new)
     return run_inputs(q, cache.k, cache.v, arguments)[:2]
 
 
 def _check(q: Tensor, cache: Cache, arguments: Arguments) -> None:
     """The kinds and shapes of all tensors but the lists."""
     check_tensors(q=q, k_cache=cache.k, v_cache=cache.v)
+    if cache.table is not None:
+        check_tensors(block_table=cache.table)
     if cache.table is not None and cache.table.dim() != 2:
         shape = tuple(cache.table.shape)
         raise Error("shape", f"block_table.shape {shape}: expected (batch, pages)")
@@ -171,10 +176,11 @@ def _within(name: str, least: int, most: int, limit: int) -> None:
         raise Error("argument", f"{name} {wrong}: expected 0..{limit}, {_LIMITS[name]}")
 
 
-_ONCE = "expected each sequence once, with"
+_ONCE = "expected each once, with"
 _LIMITS = {
     "cache_seqlens": "the room in the cache",
     "cache_batch_idx": "the sequences of the cache",
+    "row of page_table": "the rows of all pages",
     "rotary position": "the rows of rotary_cos",
 }
 
@@ -194,14 +200,12 @@ def _rows(q: Tensor, cache: Cache, used: Tensor) -> tuple[Tensor, Tensor]:
         raise Error("shape", f"cache_batch_idx.shape {tuple(index.shape)}: expected ({batch},)")
     name = "cache_batch_idx" if cache.new_k is None else "cache_batch_idx, with k"
     used = _inside(name, index, there - 1, used)
-    if cache.new_k is not None and not index.is_cpu:  # PyTorch then stops the program
-        torch._assert_async(_distinct(index), f"cache_batch_idx: {_ONCE} k and v")
     return index.long(), used
 
 
 def _distinct(index: Tensor) -> Tensor:
     """Whether no two entries are equal."""
-    return (index[:, None] == index).sum() == len(index)
+    return (index.flatten().sort().values.diff() != 0).all()
 
 
 def _apart(x: Any, cache: Cache) -> Any:
@@ -252,14 +256,17 @@ _library.define(
 
 
 def _inside(name: str, x: Tensor, limit: int, then: Tensor) -> Tensor:
-    """`then`, if the numbers x are 0..limit; else Error. Those on a device are compared there, where
-    PyTorch stops the program: it takes negative indices for places from the end.
+    """`then`, if the numbers x are 0..limit, and with a name "..., with k" no two are equal; else
+    Error. Those on a device are compared there, where PyTorch stops the program: it takes negative
+    indices for places from the end.
 
     What is computed from the result comes after the check: a graph has no other order."""
     if not x.is_cpu:
-        name = name.partition(", ")[0]
+        name, _, written = name.partition(", ")
         expected = f"expected no negative number, and none beyond {_LIMITS[name]}"
         torch._assert_async(_all_within(x, limit), f"{name}: {expected}")
+        if written:
+            torch._assert_async(_distinct(x), f"{name}: {_ONCE} k and v")
         return then
     if plain(x, x, then):
         _look(name, x, limit)
@@ -277,7 +284,7 @@ def _look(name: str, x: Tensor, limit: int) -> None:
     name, _, written = name.partition(", ")
     if x.numel():
         _within(name, int(x.min()), int(x.max()), limit)
-    if written and len(x.unique()) < len(x):  # one would overwrite the other's new keys
+    if written and not _distinct(x):  # one would overwrite the other's new keys
         numbers = x.tolist()
         raise Error("argument", f"{name} {numbers}: {_ONCE} {written.removeprefix('with ')} and v")
 

@@ -34,7 +34,7 @@ def paged(arguments: Arguments, table: Tensor, used: Tensor | None) -> Arguments
         if arguments.cu_kv is None:
             raise Error("argument", "seqused_k None, cu_seqlens_k None: expected one of them")
         used = arguments.cu_kv.diff()
-    return arguments._replace(cu_kv=None, kv_lens=used.to(torch.int32), page_table=table.to(torch.int32))
+    return arguments._replace(cu_kv=None, kv_lens=used, page_table=table)
 
 
 def backward(

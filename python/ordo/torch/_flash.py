@@ -101,6 +101,8 @@ def flash_attn_varlen_func(
         max_kv=max_seqlen_k,
     )  # fmt: skip
     if block_table is not None:
+        if cu_seqlens_k is None:
+            raise Error("argument", "cu_seqlens_k None: expected a tensor beside block_table")
         arguments = arguments._replace(cu_kv=None, kv_lens=cu_seqlens_k.diff(), page_table=block_table)
     return _finish(q, k, v, arguments, return_attn_probs)
 

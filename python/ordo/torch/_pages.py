@@ -2,7 +2,9 @@
 
 Tiles of keys begin at multiples of the same columns as those of the whole sequence, so that every row
 has the bits of the training pass: where a window's cache dropped old keys, rows up to the multiple
-before the first stored one are filled. No number is read from a device: a gather is part of a graph.
+before the first stored one are filled. No number is read from a device, unless check_lengths() asks for
+it: a gather is part of a graph. There keys of pages that k does not have are NaN, as are keys that are
+not stored, and so is every row that sees one.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
-from ._call import Arguments, plain
+from ._call import Arguments, as_int32, checked, mask_of, plain, window_of
 
 ALIGN = 256  # a multiple of the columns of every tile of keys
 
@@ -24,7 +26,7 @@ class Pages:
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, lens: Tensor, starts: Any
     ) -> None:
-        batch = table.shape[0] if table.dim() == 2 else -1
+        batch = table.shape[0] if isinstance(table, Tensor) and table.dim() == 2 else -1
         for name, x, shape in (
             ("page_table", table, "(batch, pages)"),
             ("kv_lens", lens, f"({batch},)"),
@@ -36,28 +38,29 @@ class Pages:
                 raise Error("argument", f"{name} {x!r}: expected a tensor beside page_table")
             if batch < 0 or (name != "page_table" and x.shape != (batch,)):
                 raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {shape}")
-            if x.dtype is not torch.int32:
-                raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32")
             if x.device != q.device:
                 raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
         for name, x in (("k", k), ("v", v)):
             if x.dim() != 4 or x.shape[:3] != k.shape[:3]:
                 expected = "(page, row, head, dim), the same three for k and v"
                 raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {expected}")
+            if not x.is_floating_point():
+                raise Error("argument", f"{name}.dtype {x.dtype}: expected that of q, {q.dtype}")
         if k.shape[0] == 0 or k.shape[1] == 0:
             raise Error("shape", f"k.shape {tuple(k.shape)}: expected a page and a row at least")
-        self.table, self.page_rows, self.pages = table, k.shape[1], k.shape[0]
+        self.table, self.page_rows, self.pages = as_int32("page_table", table), k.shape[1], k.shape[0]
         self.longest = table.shape[1] * self.page_rows
-        self.lens = lens
-        self.starts = torch.zeros_like(lens) if starts is None else starts
-        if q.is_cpu and plain(q, k, v):
+        self.lens = lens = as_int32("kv_lens", lens)
+        self.starts = torch.zeros_like(lens) if starts is None else as_int32("kv_starts", starts)
+        self.look = plain(q, k, v) and (q.is_cpu or checked())
+        if self.look:
             self._check()
         self.first = self.starts // ALIGN * ALIGN  # the column of the first row of each sequence
         lengths = (lens.clamp(0, self.longest) - self.first).clamp(min=0)
         self.ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
     def _check(self) -> None:
-        """The numbers of CPU tensors; a device clamps them."""
+        """The numbers themselves."""
         for b, (start, length) in enumerate(zip(self.starts.tolist(), self.lens.tolist())):
             if not 0 <= length <= self.longest:
                 raise Error(
@@ -76,15 +79,15 @@ class Pages:
                     )
 
     def place(self, sequence: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """(page, row) of columns of sequences."""
+        """(page, row) of columns of sequences; the page is the number of the table, whatever it is."""
         entry = (column // self.page_rows).clamp(0, self.table.shape[1] - 1)
-        page = self.table[sequence, entry].clamp(0, self.pages - 1)
-        return page.long(), (column % self.page_rows).long()
+        return self.table[sequence, entry].long(), (column % self.page_rows).long()
 
     def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The stored keys and values end to end, (row, head, dim), and rows that nobody reads.
 
-        A key that is not stored is NaN, so that a row that sees it is NaN; its value is 0.
+        A key that is not stored, or in no page of k, is NaN, so that a row that sees it is NaN; its
+        value is 0.
         """
         batch = self.table.shape[0]
         row = torch.arange(batch * self.longest, device=k.device)
@@ -95,7 +98,9 @@ class Pages:
         )
         column = row - self.ends[sequence] + self.first[sequence]
         page, at = self.place(sequence, column)
-        hidden = (column < self.starts[sequence])[:, None, None]
+        there = page.clamp(0, self.pages - 1)
+        hidden = ((column < self.starts[sequence]) | (page != there))[:, None, None]
+        page = there
         return k[page, at].masked_fill(hidden, torch.nan), v[page, at].masked_fill(hidden, 0)
 
 
@@ -120,6 +125,10 @@ def packed(
     for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared"):
         if getattr(a, name) is not None:
             raise Error("unsupported", f"{name} given: expected None with page_table")
+    if a.kv_starts is not None and mask_of(a.causal) == "causal-top-left":
+        raise Error(
+            "unsupported", f"kv_starts given: expected None with causal {a.causal!r}, which sees column 0"
+        )
     if a.dropout_p != 0:
         raise Error("unsupported", f"dropout_p {a.dropout_p}: expected 0 with page_table")
     if torch.is_grad_enabled() and any(
@@ -139,7 +148,7 @@ def packed(
         q = q.flatten(0, 1)
     elif cu_q.shape != (batch + 1,):
         raise Error("shape", f"cu_q.shape {tuple(cu_q.shape)}: expected ({batch + 1},)")
-    if q.is_cpu and plain(q, k, v):
+    if pages.look:
         _check_starts(pages, cu_q, a)
     keys, values = pages.gather(k, v)
     most = pages.longest if a.max_kv is None else a.max_kv
@@ -159,12 +168,12 @@ def _check_starts(pages: Pages, cu_q: Tensor, a: Arguments) -> None:
     """Keys that are not stored must be outside the window of every row."""
     if a.kv_starts is None:
         return
-    left = a.window[0] if a.window is not None else -1
+    left, _ = window_of(a.window)
     rows = cu_q.diff()
     for b, (start, length, count) in enumerate(
         zip(pages.starts.tolist(), pages.lens.tolist(), rows.tolist())
     ):
-        if count and start > 0 and (left is None or left < 0 or start > length - count - left):
+        if count and start > 0 and (left < 0 or start > length - count - left):
             raise Error(
                 "argument",
                 f"kv_starts[{b}] {start}: expected no more than the {length - count} keys before the "

@@ -145,11 +145,11 @@ def _flash_paged(
         if given is not None:
             raise RuntimeError(f"ORDO flash attention forward: {name} given, with block_table")
     sides = tuple(-1 if x is None else int(x) for x in (window_size_left, window_size_right))
-    lens = (cu_k.diff() if used is None else used).to(torch.int32)
+    lens = cu_k.diff() if used is None else used
     longest = None if cu_q is None else int(max_q)
     a = Arguments(
         is_causal, sides, scale, cu_q=cu_q, max_q=longest, kv_lens=lens,
-        page_table=table.to(torch.int32),
+        page_table=table,
     )  # fmt: skip
     try:
         with torch.no_grad():

@@ -527,7 +527,7 @@ PROGRAMS = {  # the program, and what it must say: "right", or an assertion that
     "entry -1": (CACHE.format(entries=[3, -1, 4], new=True), "negative"),
     "entry -1, no keys": (CACHE.format(entries=[3, -1, 4], new=False), "negative"),
     "entry too large": (CACHE.format(entries=[3, 0, 5], new=True), "none beyond"),
-    "equal entries": (CACHE.format(entries=[3, 0, 3], new=True), "each sequence once"),
+    "equal entries": (CACHE.format(entries=[3, 0, 3], new=True), "each once"),
     "debug mask as first use of cuBLAS in a graph": (FIRST_CUBLAS, "right"),
 }
 

@@ -162,7 +162,7 @@ def test_graphs_check_their_lists_before_the_cache_is_written():
         ((good + 1, rows, good), r"cache_seqlens 8: expected 0\.\.7"),
         ((good, rows - 1, good), r"cache_batch_idx -1: expected 0\.\.1, the sequences"),
         ((good, rows + 1, good), r"cache_batch_idx 2: expected 0\.\.1"),
-        ((good, rows * 0, good), r"cache_batch_idx \[0, 0\]: expected each sequence once"),
+        ((good, rows * 0, good), r"cache_batch_idx \[0, 0\]: expected each once"),
         ((good, rows, good - 4), r"rotary position -1: expected 0\.\.11, the rows of rotary_cos"),
         ((good, rows, good + 4), r"rotary position 12: expected 0\.\.11"),
     ):
@@ -230,7 +230,7 @@ REFUSED = [
     (dict(k_cache=X[:1], v_cache=X[:1]), "k_cache.shape"),
     (dict(cache_batch_idx=torch.tensor([0, 2])), r"cache_batch_idx 2: expected 0\.\.1"),
     (dict(k=NEW, v=NEW, cache_seqlens=1, cache_batch_idx=torch.tensor([1, 1])),
-     r"cache_batch_idx \[1, 1\]: expected each sequence once, with k and v"),
+     r"cache_batch_idx \[1, 1\]: expected each once, with k and v"),
     (dict(cache_batch_idx=[1, 0]), r"cache_batch_idx \[1, 0\]: expected a tensor of integers"),
     (dict(cache_batch_idx=torch.tensor([0.0, 1.0])), "cache_batch_idx.dtype torch.float32"),
     (dict(cache_batch_idx=torch.tensor([False, True])), "cache_batch_idx.dtype torch.bool"),
@@ -297,7 +297,7 @@ def test_a_device_stops_where_one_sequence_gets_keys_twice(monkeypatch, new, pai
     added = q if new else None
     index = torch.zeros(3, dtype=torch.int32, device="meta")
     _cache._rows(q, _cache.Cache(keys, keys, added, added, None, index, None), index)
-    said = [says for _, says in checks if "expected each sequence once" in says]
+    said = [says for _, says in checks if "expected each once" in says]
     assert len(said) == pairs and all(x.startswith("cache_batch_idx: ") for x in said)
     for entries, once in (([3, 0, 2], True), ([3, 0, 3], False), ([], True)):
         assert _cache._distinct(torch.tensor(entries, dtype=torch.int32)).item() is once

@@ -122,13 +122,24 @@ def test_flash_attentions_varlen_functions() -> None:
         out = flash_attn_varlen_func(
             q, cache.k, cache.v, cu_q, cu_k, 1, 400, causal=True, block_table=cache.table
         )
-    assert torch.equal(out, expected)
+        wide = cu_k.long(), 1, 400
+        out = flash_attn_varlen_func(
+            q, cache.k, cache.v, cu_q, *wide, causal=True, block_table=cache.table.long()
+        )
+        assert torch.equal(out, expected)
+        with pytest.raises(ordo.Error, match="cu_seqlens_k None: expected a tensor"):
+            flash_attn_varlen_func(q, cache.k, cache.v, cu_q, None, 1, 4, block_table=cache.table)
     used = torch.tensor(ends, dtype=torch.int32)
     out, *_ = fa3._flash_attn_forward(
         q, cache.k, cache.v, cu_seqlens_q=cu_q, seqused_k=used, max_seqlen_q=1, max_seqlen_k=400,
         page_table=cache.table, causal=True,
     )  # fmt: skip
     assert torch.equal(out, expected)
+    with pytest.raises(ordo.Error, match="page_table.dtype torch.float32"):
+        fa3._flash_attn_forward(
+            q, cache.k, cache.v, cu_seqlens_q=cu_q, seqused_k=used, max_seqlen_q=1,
+            max_seqlen_k=400, page_table=cache.table + 0.5, causal=True,
+        )  # fmt: skip
 
 
 def test_a_graph_finds_other_tables() -> None:
@@ -147,6 +158,46 @@ def test_a_graph_finds_other_tables() -> None:
             assert torch.equal(out[b, 0], cache.train(b)[0][ends[b] - 1])
 
 
+def test_a_page_that_is_not_there_shows_where_numbers_are_not_read() -> None:
+    """In a graph, as on a device, nobody looks at a table: rows that see such a page are NaN."""
+    cache = Cache(16, torch.float32, 10)
+    for b in range(3):
+        cache.put(b, 0, LENGTHS[b])
+    q = torch.stack([cache.q[b][LENGTHS[b] - 1 :] for b in range(3)])
+    lens = torch.tensor(LENGTHS, dtype=torch.int32)
+
+    def decode(table: Tensor) -> Tensor:
+        return ordo.torch.attention(
+            q, cache.k, cache.v, causal=True, window=(39, 0), page_table=table, kv_lens=lens
+        )[0]
+
+    compiled = torch.compile(decode, backend="aot_eager", fullgraph=True)
+    cache.table[1, 4], cache.table[2, 0] = -1, 99  # the window of sequence 2 hides page 0
+    with torch.no_grad():
+        out = compiled(cache.table.long())
+    assert out[1].isnan().all()
+    for b in (0, 2):
+        assert torch.equal(out[b, 0], cache.train(b, window=(39, 0))[0][-1])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("page", [-1, 5])
+def test_a_cache_is_not_written_where_its_table_is_wrong(page: int, graph: bool) -> None:
+    k = torch.zeros(6, 4, KV_HEADS, DIM)
+    new = torch.ones(2, 1, KV_HEADS, DIM)
+    table = torch.tensor([[0, page], [1, 5]], dtype=torch.int32)
+
+    def grow(table: Tensor) -> Any:
+        return fa3.flash_attn_with_kvcache(
+            new.repeat(1, 1, 2, 1), k, k, new, new, cache_seqlens=6, page_table=table
+        )
+
+    message = "each once" if page == 5 else "row of page_table -2" if graph else r"\[0\]\[1\] -1"
+    with pytest.raises(ordo.Error, match=message):
+        torch.compile(grow, backend="aot_eager", disable=not graph)(table)
+    assert not k.any()
+
+
 Q = torch.zeros(3, 1, HEADS, DIM)
 LENS = torch.tensor([5, 6, 7], dtype=torch.int32)
 
@@ -155,7 +206,10 @@ LENS = torch.tensor([5, 6, 7], dtype=torch.int32)
     ("changes", "message"),
     [
         ({"kv_lens": None}, "kv_lens None: expected a tensor"),
-        ({"page_table": torch.zeros(3, 4, dtype=torch.int64)}, "page_table.dtype torch.int64"),
+        ({"page_table": torch.zeros(3, 4)}, "page_table.dtype torch.float32"),
+        ({"page_table": torch.full((3, 4), 2**32)}, r"page_table\[0\]\[0\] 2147483647: expected"),
+        ({"page_table": [[0]]}, r"page_table \[\[0\]\]: expected a tensor"),
+        ({"k": torch.zeros(3, 4, KV_HEADS, DIM, dtype=torch.int32)}, "k.dtype torch.int32"),
         (
             {"page_table": torch.full((3, 4), 99, dtype=torch.int32)},
             r"page_table\[0\]\[0\] 99: expected 0..2",
@@ -163,6 +217,10 @@ LENS = torch.tensor([5, 6, 7], dtype=torch.int32)
         ({"kv_lens": LENS + 99}, r"kv_lens\[0\] 104: expected 0..16"),
         ({"kv_starts": LENS + 1}, r"kv_starts\[0\] 6: expected 0..5"),
         ({"kv_starts": LENS}, r"kv_starts\[0\] 5: expected no more than"),
+        (
+            {"kv_starts": LENS - 1, "window": (0, 0), "causal": "top-left"},
+            "kv_starts given: expected None with causal 'top-left'",
+        ),
         ({"dropout_p": 0.1}, "dropout_p 0.1: expected 0 with page_table"),
         ({"cu_kv": LENS}, "cu_kv given: expected None with page_table"),
         ({"q": Q[:2]}, r"q.shape \(2, 1, 4, 32\): expected \(3, row, head, dim\)"),
