@@ -198,9 +198,16 @@ def _refuse_derivatives(*tensors: Tensor | None) -> None:
             "torch.func (grad, vjp, jacrev, jvp, vmap): not supported for attention; expected "
             "torch.autograd.grad() or backward()",
         )
-    for x in tensors if forward_ad._current_level >= 0 else ():
+    refuse_tangents(*tensors)
+
+
+def refuse_tangents(*tensors: Tensor | None) -> None:
+    """Raise Error for tangents, which would be dropped."""
+    if _compiling() or forward_ad._current_level < 0:
+        return
+    for x in tensors:
         if x is not None and forward_ad.unpack_dual(x).tangent is not None:
-            raise Error("unsupported", "tangents (forward-mode derivatives): not supported for attention")
+            raise Error("unsupported", "tangents (forward-mode derivatives): expected none; they have no formula")
 
 
 def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

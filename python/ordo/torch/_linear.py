@@ -10,6 +10,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
+from ._call import refuse_tangents
 
 
 def linear(
@@ -32,8 +33,10 @@ def linear(
     if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         shapes = f"x.shape {tuple(x.shape)}, weight.shape {tuple(weight.shape)}"
         raise Error("shape", f"{shapes}: expected (..., k) and (n, k)")
-    if torch.is_autocast_enabled(x.device.type):
-        kind = torch.get_autocast_dtype(x.device.type)
+    refuse_tangents(*given.values())
+    device = "cuda" if x.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        kind = torch.get_autocast_dtype(device)
         x, weight = x.to(kind), weight.to(kind)
         bias = bias if bias is None or wide else bias.to(kind)
     rows = x.flatten(0, -2) if x.dim() > 1 else x[None]
@@ -71,6 +74,9 @@ class _Product(torch.autograd.Function):
 def _gemm(a: Tensor, b: Tensor, bias: Any = None, sections: int = 1, wide: bool = False) -> Any:
     some = (a, b) if bias is None else (a, b, bias)
     if torch.is_grad_enabled() and any(x.requires_grad for x in some):
+        if torch._C._are_functorch_transforms_active():
+            expected = "expected torch.autograd.grad() or backward()"
+            raise Error("unsupported", f"torch.func (grad, vjp, jacrev): not supported for linear; {expected}")
         return _Product.apply(a, b, bias, sections, wide)
     with f.below():
         return torch.ops.ordo.gemm(a, b, bias, sections, wide)

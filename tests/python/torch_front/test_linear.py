@@ -124,6 +124,8 @@ def test_gradients_of_gradients_and_graphs():
     assert same(made.detach(), linear(x, w).detach())
     found, expected = (torch.autograd.grad(y.sum(), (x, w)) for y in (made, linear(x, w)))
     assert all(map(same, found, expected))
+    assert same(torch.func.vmap(linear, (0, None))(x.detach()[:, None], w.detach())[:, 0], linear(x, w).detach())
+    assert linear(x.to("meta"), w.to("meta")).shape == (3, 4)
 
 
 def test_cpu_tensors_have_the_bits_of_an_h200_if_asked_for():
@@ -150,6 +152,11 @@ def test_what_is_refused(device):
     refused(lambda: linear(x, w, w[:, 0]), "bias.stride")
     refused(lambda: linear(x, w, w[0]), "bias.shape (8,): expected (4,)")
     refused(lambda: linear(x, [1.0]), "weight [1.0]: expected a tensor")
+    with torch.autograd.forward_ad.dual_level():  # a tangent would be dropped
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        refused(lambda: linear(dual, w), "tangents (forward-mode derivatives)")
+    refused(lambda: torch.func.jvp(linear, (x, w), (x, w)), "tangents")
+    refused(lambda: torch.func.grad(lambda x: linear(x, w).sum())(x), "torch.func (grad, vjp, jacrev)")
     if device == "cuda":
         refused(lambda: linear(x.float(), w.float()), "dtype 0 (f32): backend cuda expects bf16 or f16")
         refused(lambda: linear(x, w.cpu()), "b.device cpu: expected")
