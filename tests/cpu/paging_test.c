@@ -110,12 +110,19 @@ static void lay_out(sampling *s, ordo_tensor *t, uint16_t *data, int64_t dim, in
     memcpy(t->stride, layout == 0 ? by_row : by_head, sizeof by_row);
 }
 
+/* The entry of the table for a column, as include/ordo/attention.h has it. */
+static int32_t *entry(const sampling *s, int b, int64_t page)
+{
+    const int64_t stride = s->call.page_table_stride;
+    return &s->table[b * (stride ? stride : s->problem.paging.table_columns) + page];
+}
+
 static void store(const sampling *s, const ordo_tensor *t, const uint16_t *from, int b,
                   int64_t column, int64_t dim)
 {
     const ordo_problem *p = &s->problem;
     const int64_t rows = p->paging.page_rows;
-    const int64_t page = s->table[b * p->paging.table_columns + column / rows];
+    const int64_t page = *entry(s, b, column / rows);
     for (int64_t h = 0; h < p->kv_heads; h++)
         memcpy((uint16_t *)t->data + page * t->stride[0] + column % rows * t->stride[1] +
                    h * t->stride[2],
@@ -145,14 +152,17 @@ static void open_pages(sampling *s, const training *t, uint64_t *seed)
         check_between(seed, 0, 2) ? check_between(seed, 1, 40) : check_between(seed, 1, PAGE_MOST);
     const int64_t columns = (MOST + rows - 1) / rows, pages = SEQUENCES * columns + 2;
     p->paging = (ordo_paging) { rows, pages, columns };
-    s->table = malloc((size_t)(SEQUENCES * columns) * sizeof *s->table);
-    for (int64_t x = 0; x < SEQUENCES * columns; x++) /* a permutation: 7 divides no count below */
-        s->table[x] = (int32_t)x;
-    for (int64_t x = SEQUENCES * columns - 1; x > 0; x--) {
+    const int64_t more = check_between(seed, 0, 2); /* entries of a line that are no columns */
+    s->call.page_table_stride = more ? columns + more : 0;
+    s->table = malloc((size_t)(SEQUENCES * (columns + more)) * sizeof *s->table);
+    for (int64_t x = 0; x < SEQUENCES * (columns + more); x++)
+        s->table[x] = -9;
+    for (int64_t x = 0; x < SEQUENCES * columns; x++) { /* a permutation, one longer each time */
         const int64_t y = check_between(seed, 0, x);
-        const int32_t other = s->table[y];
-        s->table[y] = s->table[x];
-        s->table[x] = other;
+        int32_t *to = entry(s, (int)(x / columns), x % columns);
+        int32_t *from = entry(s, (int)(y / columns), y % columns);
+        *to = *from;
+        *from = (int32_t)x;
     }
     const int layout = p->head_dim == p->v_head_dim ? (int)check_between(seed, 0, 2) : 0;
     const int64_t most = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
@@ -169,7 +179,7 @@ static void open_pages(sampling *s, const training *t, uint64_t *seed)
     for (int b = 0; b < SEQUENCES; b++) /* what is not read may be anything */
         for (int64_t x = 0; x < columns; x++)
             if (x * rows >= s->end[b] || (x + 1) * rows <= s->starts[b])
-                s->table[b * columns + x] = -7;
+                *entry(s, b, x) = -7;
     s->call.page_table = s->table;
     s->call.kv_lens = s->kv_lens;
 }
@@ -330,6 +340,50 @@ TEST(starts_decide_bits)
     CHECK(lost > 0);
 }
 
+/* What a window hides from one row, not stored and without a window: the same bits. */
+static void hide(ordo_backend backend, int32_t start)
+{
+    enum { COLUMNS = 300, DIM = 64 };
+    uint64_t seed = 600 + (uint64_t)start;
+    const int32_t cu_q[2] = { 0, 1 }, cu_kv[2] = { 0, COLUMNS - start };
+    uint16_t *q = draw(&seed, DIM), *k = draw(&seed, COLUMNS * DIM), o[2][DIM];
+    float lse[2];
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    ordo_call call = ORDO_CALL_INIT;
+    p.dtype = ORDO_BF16;
+    p.batch = p.heads = p.q_len = 1;
+    p.kv_len = COLUMNS;
+    p.head_dim = DIM;
+    p.window = (ordo_window) { true, COLUMNS - 1 - start, -1 };
+    for (int x = 0; x < 2; x++) {
+        call.q.data = q;
+        call.k.data = call.v.data = k + (x ? start * DIM : 0);
+        call.o.data = o[x];
+        call.lse = &lse[x];
+        forward(&p, backend, &call);
+        p.layout = ORDO_PACKED;
+        p.window = (ordo_window) { false, 0, 0 };
+        p.total_q = 1;
+        p.total_kv = COLUMNS - start;
+        call.cu_q = cu_q;
+        call.cu_kv = cu_kv;
+        call.kv_starts = &start;
+    }
+    if (memcmp(o[0], o[1], sizeof o[0]) != 0 || memcmp(&lse[0], &lse[1], sizeof lse[0]) != 0)
+        CHECK_FAIL("%s, %d columns not stored: other bits", ordo_backend_name(backend), start);
+    free(q);
+    free(k);
+}
+
+TEST(columns_that_are_not_stored_are_hidden)
+{
+    for (int x = 0; x < 3; x++)
+        for (int32_t start = 1; start < 300; start += 23)
+            hide((const ordo_backend[]) { ORDO_BACKEND_CPU, ORDO_BACKEND_EMULATOR,
+                                          ORDO_BACKEND_REF }[x],
+                 start);
+}
+
 /* ---- refusals ---- */
 
 typedef void change(sampling *s);
@@ -341,7 +395,7 @@ typedef void change(sampling *s);
 CHANGE(no_rows, s->problem.paging.page_rows = 0)
 CHANGE(large_rows, s->problem.paging.page_rows = 65537)
 CHANGE(no_pages, s->problem.paging.pages = 0)
-CHANGE(few_columns, s->problem.paging.table_columns = 1)
+CHANGE(few_columns, s->problem.paging.table_columns--)
 CHANGE(dense, s->problem.layout = ORDO_DENSE; s->problem.total_q = 0)
 CHANGE(other_total, s->problem.total_kv = 5)
 CHANGE(dropout, s->problem.dropout.p = 0.1)
@@ -351,7 +405,9 @@ CHANGE(no_table, s->call.page_table = NULL)
 CHANGE(no_lengths, s->call.kv_lens = NULL)
 CHANGE(ends, s->call.cu_kv = s->cu_q)
 CHANGE(stride, s->call.page_table_stride = 1)
-CHANGE(far_page, s->table[s->starts[0] / s->problem.paging.page_rows] = 1 << 20)
+CHANGE(far_page,
+       *entry(s, 0, s->starts[0] / s->problem.paging.page_rows) = (int32_t)s->problem.paging.pages)
+CHANGE(last_page, *entry(s, 0, (s->end[0] - 1) / s->problem.paging.page_rows) = -1)
 CHANGE(late_start, s->starts[1] = s->kv_lens[1] + 1)
 CHANGE(early_start, s->starts[1] = -1)
 CHANGE(long_sequence, s->kv_lens[2] = MOST + 1)
@@ -365,7 +421,7 @@ static const struct refusal {
     { "no rows", no_rows, ORDO_ERR_ARGUMENT, "paging.page_rows 0" },
     { "large rows", large_rows, ORDO_ERR_ARGUMENT, "paging.page_rows 65537" },
     { "no pages", no_pages, ORDO_ERR_ARGUMENT, "paging.pages 0" },
-    { "few columns", few_columns, ORDO_ERR_SHAPE, "paging.table_columns 1: expected at least" },
+    { "few columns", few_columns, ORDO_ERR_SHAPE, "for kv_len 300" },
     { "dense", dense, ORDO_ERR_UNSUPPORTED, "layout dense" },
     { "total", other_total, ORDO_ERR_SHAPE, "total_kv 5" },
     { "dropout", dropout, ORDO_ERR_UNSUPPORTED, "dropout.p 0.1: expected 0 with paging" },
@@ -375,7 +431,8 @@ static const struct refusal {
     { "no lengths", no_lengths, ORDO_ERR_ARGUMENT, "kv_lens NULL" },
     { "ends", ends, ORDO_ERR_ARGUMENT, "cu_kv given" },
     { "stride", stride, ORDO_ERR_ARGUMENT, "page_table_stride 1" },
-    { "page", far_page, ORDO_ERR_SHAPE, "1048576: expected 0.." },
+    { "page", far_page, ORDO_ERR_SHAPE, "page_table[0][" },
+    { "last page", last_page, ORDO_ERR_SHAPE, " -1: expected 0.." },
     { "late start", late_start, ORDO_ERR_SHAPE, "kv_starts[1]" },
     { "early start", early_start, ORDO_ERR_SHAPE, "kv_starts[1] -1" },
     { "long sequence", long_sequence, ORDO_ERR_SHAPE, "kv_lens[2] 301" },
@@ -479,5 +536,6 @@ TEST(forward_keys)
 
 CHECK_MAIN(RUN(bits_of_training_on_the_cpu), RUN(bits_of_training_on_the_emulator),
            RUN(bits_of_training_of_the_reference), RUN(starts_decide_bits),
+           RUN(columns_that_are_not_stored_are_hidden),
            RUN(refused_by_name_before_anything_is_written), RUN(no_backward_pass_and_no_cuda),
            RUN(forward_keys))
