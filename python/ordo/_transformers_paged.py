@@ -46,6 +46,10 @@ def paged_forward(
             'attn_implementation "paged|ordo" without a paged cache: expected generate_batch(); '
             'attn_implementation "ordo" is for all else',
         )
+    if dropout:
+        raise Error(
+            "unsupported", f"dropout {dropout:g} with a paged cache: expected 0; call model.eval() before"
+        )
     if block_table is not None:
         raise Error(
             "unsupported", "block_table given: expected None; keys are gathered by the cache"

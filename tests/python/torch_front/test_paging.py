@@ -328,3 +328,6 @@ def test_continuous_batching_of_transformers(
     with pytest.raises(ordo.Error, match="without a paged cache"):
         model.set_attn_implementation("paged|ordo")
         model(torch.tensor([[5, 6]]))
+    with pytest.raises(ordo.Error, match="dropout 0.1 with a paged cache: expected 0"):
+        lens: dict[str, Any] = {"cu_seq_lens_q": LENS, "cu_seq_lens_k": LENS}
+        ordo.transformers.paged_forward(model, Q, Q, Q, None, 0.1, cache=model, **lens)
