@@ -137,8 +137,8 @@ struct cut_case : device_memory {
         MUST(cudaMemset(dq, 0xff, q_count * 2));
         for (int64_t n = 0; n < parts; n++) {
             const int64_t at = (info.order == ORDO_ORDER_DESCENDING ? parts - 1 - n : n) * rows;
-            const unsigned in = n > 0 ? ORDO_CARRY_IN : 0u;
-            const unsigned out = n + 1 < parts ? ORDO_CARRY_OUT : 0u;
+            const unsigned in = n > 0 ? (unsigned)ORDO_CARRY_IN : 0u;
+            const unsigned out = n + 1 < parts ? (unsigned)ORDO_CARRY_OUT : 0u;
             run(ORDO_BACKWARD, at, std::min<int64_t>(at + rows, z.rows), in | out, info.order);
         }
         return { case_download(dq, q_count), case_download(dk, kv_count),

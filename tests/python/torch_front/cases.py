@@ -273,7 +273,7 @@ class Case:
             if r.random() < 0.3:
                 del self.keywords[r.choice(("q_lens", "kv_lens"))]
         free = self.values["entry"] == "attention" and self.values["blocks"] == "none" and self.situation in PLAIN
-        if free and r.random() < 0.3:
+        if r.random() < 0.3 and free:  # drawn for all: the same call by another entry has the same sizes
             del self.keywords["max_q"], self.keywords["max_kv"]
         behind = 0 if empty or r.random() < 0.5 else 3  # rows of no sequence
         return (totals[0] + behind,), (totals[1] + behind,)
