@@ -210,13 +210,13 @@ def attention_forward(
     )
     packed: Packed | None = None
     if pattern.chunk is not None:
-        packed = of_chunks(*q.shape[:2], k.shape[1], pattern)
+        packed = of_chunks(q.shape[0], q.shape[1], k.shape[1], pattern)
     elif pattern.packing is not None:
         packed = of_runs(pattern.packing)
     elif pattern.valid is not None:
         right = right_padded(q.shape[1], pattern.valid, arguments)
         if right is None:
-            packed = of_valid(*q.shape[:2], pattern.valid, arguments)
+            packed = of_valid(q.shape[0], q.shape[1], pattern.valid, arguments)
         else:
             arguments = right
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:

@@ -1,5 +1,6 @@
 /* paging_test.c: passes over keys in pages, and over what a window's cache keeps, have the bits of
  * the rows of one training pass over the whole sequence. */
+#include "base/half.h"
 #include "check.h"
 #include "ordo/attention.h"
 
@@ -280,7 +281,8 @@ static int64_t differing(const sampling *s, const training *t)
             for (int64_t h = 0; h < p->heads; h++) {
                 const int64_t at = p->layout == ORDO_PACKED ? h * p->total_q + now
                                                             : (b * p->heads + h) * p->q_len + r;
-                count += memcmp(&s->lse[at], &t->lse[b][h * t->length[b] + then], 4) != 0;
+                count +=
+                    ordo_f32_bits(s->lse[at]) != ordo_f32_bits(t->lse[b][h * t->length[b] + then]);
             }
         }
     return count;
@@ -369,7 +371,7 @@ static void hide(ordo_backend backend, int32_t start)
         call.cu_kv = cu_kv;
         call.kv_starts = &start;
     }
-    if (memcmp(o[0], o[1], sizeof o[0]) != 0 || memcmp(&lse[0], &lse[1], sizeof lse[0]) != 0)
+    if (memcmp(o[0], o[1], sizeof o[0]) != 0 || ordo_f32_bits(lse[0]) != ordo_f32_bits(lse[1]))
         CHECK_FAIL("%s, %d columns not stored: other bits", ordo_backend_name(backend), start);
     free(q);
     free(k);

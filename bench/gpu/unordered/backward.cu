@@ -1,4 +1,4 @@
-/* backward.cu: the backward pass with dQ partials added as they come, for `bench/gpu/run attention_h200`.
+/* backward.cu: the backward pass with dQ partials added as they come: a row of attention_h200.
  *
  * Takes the place of src/cuda/sm90/backward/pass.cu in a module that is not part of the product:
  * the same kernel without turns, after dQ sums were cleared. What order costs is measured against

@@ -81,7 +81,7 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
             k, v = k[rows], v[rows]
         inputs = prepare(q, k, v, arguments._replace(kv_lens=total))
         if plain(q, k, v):
-            ask(*widened(*inputs[:3]), call_of(*inputs[3:]))  # before the cache is written
+            ask(*widened(inputs[0], inputs[1], inputs[2]), call_of(inputs[3], inputs[4]))  # before the cache is written
         if new_k is not None and new_v is not None:
             place = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
             for whole, part, new in ((cache.k, k, new_k), (cache.v, v, new_v)):

@@ -521,7 +521,8 @@ def rng_of(
         if not isinstance(rng_state, Tensor):
             raise Error("argument", f"rng_state {rng_state!r}: expected a tensor")
         return rng_state
-    given: Any = seed.tolist() if hasattr(seed, "tolist") else seed
+    numbers: Any = seed  # or an array of them
+    given = numbers.tolist() if hasattr(numbers, "tolist") else numbers
     try:
         pair = tuple(map(index, (given, 0) if isinstance(given, int) else given))
     except TypeError:
@@ -557,7 +558,9 @@ def filled(width: int, *tensors: Tensor) -> list[Tensor]:
     return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
 
 
-def widened(q: Tensor, k: Tensor, v: Tensor) -> Any:
+def widened(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v with the head size that the operators take."""
     width = width_of(q, v)
-    return filled(width, q, k, v) if width else (q, k, v)
+    if width:
+        q, k, v = filled(width, q, k, v)
+    return q, k, v

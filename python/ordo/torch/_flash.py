@@ -168,5 +168,6 @@ def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *rest: Any, **named: Any
 ) -> Any:
     """flash_attn_varlen_func with qkv (row, 3, head, dim)."""
-    ends = cu_seqlens, cu_seqlens, max_seqlen, max_seqlen
-    return flash_attn_varlen_func(*_parts("qkv", qkv, 3, 4), *ends, *rest, **named)
+    ends: tuple[Any, ...] = cu_seqlens, cu_seqlens, max_seqlen, max_seqlen
+    given: Any = *_parts("qkv", qkv, 3, 4), *ends, *rest
+    return flash_attn_varlen_func(*given, **named)

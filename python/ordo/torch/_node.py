@@ -179,15 +179,16 @@ def _fake(name: str) -> Any:
 def _check(q: Tensor, k: Tensor, v: Tensor, call: Any, saved: Any = {}) -> Any:
     """q, k and v with rows first, or an Error where tensors contradict each other."""
     flags, _, more, *rest = call
-    _, dropout_p, _ = (*rest, *_REST[len(rest) :])
+    all_of: list[Any] = [*rest, *_REST[len(rest) :]]
+    dropout_p = all_of[1]
     if flags & f.HEADS_FIRST:
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x.dim() != 4:
                 raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
-    rows = rows_first(flags, q, k, v)
+    rows: Any = rows_first(flags, q, k, v)
     sink = more[-1] if flags & f.SINK else None
     saved = {name: None if x is None else saved_rows_first(flags, name, x) for name, x in saved.items()}
-    check(*rows, lists_of(flags, more), dropout_p, sink=sink, **saved)
+    check(rows[0], rows[1], rows[2], lists_of(flags, more), dropout_p, sink=sink, **saved)
     return rows
 
 
@@ -265,10 +266,12 @@ def _count_forward(q: Tensor, k: Tensor, v: Tensor, *call: Any, out_val: Any = N
 @register_flop_formula(torch.ops.ordo.backward, get_raw=True)
 def _count_backward(dout: Any, dlse: Any, *given: Any, out_val: Any = None) -> int:
     """Scores again, dP and dV; dQ and dK."""
-    return _flops(*given[:3], 3, 2, given[5:])
+    q, k, v, *rest = given
+    return _flops(q, k, v, 3, 2, rest[2:])
 
 
 @register_flop_formula(torch.ops.ordo.backward_part, get_raw=True)
 def _count_part(*given: Any, out_val: Any = None) -> int:
     """The same of the rows that are given; the sums and `carry` come behind the tensors."""
-    return _count_backward(*given[:7], *given[10:])
+    count: int = _count_backward(*given[:7], *given[10:])
+    return count

@@ -135,7 +135,7 @@ def packed(
         x is not None and x.requires_grad for x in (q, k, v, a.sink)
     ):
         raise Error("unsupported", "page_table given: no gradients; call it under torch.no_grad()")
-    pages = Pages(q, k, v, a.page_table, a.kv_lens, a.kv_starts)  # type: ignore[arg-type]
+    pages = Pages(q, k, v, a.page_table, a.kv_lens, a.kv_starts)
     batch = pages.table.shape[0]
     cu_q, max_q = a.cu_q, a.max_q
     if cu_q is None:

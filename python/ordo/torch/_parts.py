@@ -68,7 +68,9 @@ def backward(
     width, likes, given = width_of(q, v), (q, k, v), sums
     if width:
         q, k, v, o, dout = filled(width, q, k, v, o, dout)
-        given = None if sums is None else Sums(*filled(width, *sums[:2]), sums.carry)
+        if sums is not None:
+            dk, dv = filled(width, sums.dk, sums.dv)
+            given = Sums(dk, dv, sums.carry)
     more, *rest = call_of(lists, rules)
     run = f.backward if sums is None else f.backward_part
     with f.below():

@@ -74,15 +74,15 @@ def _rules(
             "ORDO flash attention: scale 0: expected another number, or None for 1/sqrt(head_dim)"
         )
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    sides = (-1 if x is None else int(x) for x in (left, right))
-    return Rules(*longest, scale, mask, *sides, 0.0, dropout_p, "ordo", ())
+    first, second = (-1 if x is None else int(x) for x in (left, right))
+    return Rules(*longest, scale, mask, first, second, 0.0, dropout_p, "ordo", ())
 
 
 def _named(which: str, run: Any, *given: Any) -> Any:
     """A pass whose results are laid out as its inputs are, and whose errors are PyTorch's."""
-    *given, flags = given
+    *tensors, flags = given
     try:
-        return run(*given, flags=flags | f.LIKE_Q)
+        return run(*tensors, flags=flags | f.LIKE_Q)
     except Error as error:
         raise RuntimeError(f"ORDO flash attention {which}: {error}") from error
 
@@ -144,11 +144,11 @@ def _flash_paged(
     for name, given in refused.items():
         if given is not None:
             raise RuntimeError(f"ORDO flash attention forward: {name} given, with block_table")
-    sides = tuple(-1 if x is None else int(x) for x in (window_size_left, window_size_right))
+    left, right = (-1 if x is None else int(x) for x in (window_size_left, window_size_right))
     lens = cu_k.diff() if used is None else used
     longest = None if cu_q is None else int(max_q)
     a = Arguments(
-        is_causal, sides, scale, cu_q=cu_q, max_q=longest, kv_lens=lens,
+        is_causal, (left, right), scale, cu_q=cu_q, max_q=longest, kv_lens=lens,
         page_table=table,
     )  # fmt: skip
     try:
