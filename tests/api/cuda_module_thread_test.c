@@ -40,4 +40,4 @@ TEST(every_thread_gets_the_same_answer)
     }
 }
 
-CHECK_MAIN(RUN(every_thread_gets_the_same_answer))
+CHECK_MAIN()

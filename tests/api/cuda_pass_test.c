@@ -583,11 +583,4 @@ TEST(many_tiles)
     close_fixture(f);
 }
 
-CHECK_MAIN(RUN(a_forward_pass), RUN(a_run), RUN(workspace_of_a_backward_pass), RUN(carried_sums),
-           RUN(strides_of_any_order), RUN(strides_that_mean_nothing), RUN(addresses),
-           RUN(problems_refused_by_name), RUN(orders_of_ragged_batches),
-           RUN(head_sizes_have_buckets_and_forms), RUN(workspace_of_passes_by_phases),
-           RUN(workspace_of_chained_passes), RUN(passes_by_phases_make_no_bits),
-           RUN(types_scores_and_windows), RUN(sinks), RUN(a_packed_pass), RUN(a_padded_pass),
-           RUN(a_gradient_of_lse_is_taken), RUN(dropout_bits_and_scale), RUN(dropout_made_inside),
-           RUN(many_tiles))
+CHECK_MAIN()

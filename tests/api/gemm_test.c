@@ -225,6 +225,4 @@ TEST(parts_of_k_added_by_the_tree_are_sections)
         }
 }
 
-CHECK_MAIN(RUN(wrong_problems_are_refused), RUN(wrong_calls_are_refused),
-           RUN(a_plan_says_its_key_and_what_it_keeps), RUN(a_backend_says_what_it_accepts),
-           RUN(empty_products_are_products), RUN(parts_of_k_added_by_the_tree_are_sections))
+CHECK_MAIN()

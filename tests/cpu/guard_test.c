@@ -172,4 +172,4 @@ TEST(the_oracle)
     }
 }
 
-CHECK_MAIN(RUN(given_bits_where_threads_share_chains), RUN(any_problem), RUN(the_oracle))
+CHECK_MAIN()

@@ -536,8 +536,4 @@ TEST(forward_keys)
     }
 }
 
-CHECK_MAIN(RUN(bits_of_training_on_the_cpu), RUN(bits_of_training_on_the_emulator),
-           RUN(bits_of_training_of_the_reference), RUN(starts_decide_bits),
-           RUN(columns_that_are_not_stored_are_hidden),
-           RUN(refused_by_name_before_anything_is_written), RUN(no_backward_pass_and_no_cuda),
-           RUN(forward_keys))
+CHECK_MAIN()

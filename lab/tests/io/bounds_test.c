@@ -261,7 +261,4 @@ TEST(refusals)
     refused(NULL, ORDO_IO_FLASH, NULL, ORDO_ERR_ARGUMENT, "problem");
 }
 
-CHECK_MAIN(RUN(forms_of_a_small_cache), RUN(forms_of_a_tiny_cache), RUN(forms_of_a_large_cache),
-           RUN(ranges), RUN(masked_forms),
-           RUN(bounds_stay_between_the_former_ones_and_the_best_count), RUN(sparse_forms),
-           RUN(sparse_arguments_of_a_problem), RUN(refusals))
+CHECK_MAIN()

