@@ -3,21 +3,13 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "api/cuda_pass.h"
 #include "cuda_call.h"
-#include "fake_module.h"
+#include "fake_load.h"
 #include "ordo/dropout.h"
+#include "ordo/sum.h"
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static const char *fake_path(void)
-{
-    static char path[4096];
-    const char *build = getenv("ORDO_BUILD");
-    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build ? build : "");
-    return build ? path : NULL;
-}
 
 /* Digests, sums, merges and keep bits need a device of any family. */
 static bool digests_run(void)
@@ -75,23 +67,9 @@ TEST(available_or_why_not)
 }
 
 /* From here on the fake module is loaded into this process. */
-static const fake_record *load_fake(void)
-{
-    setenv("ORDO_CUDA_MODULE", fake_path(), 1);
-    if (!ordo_backend_available(ORDO_BACKEND_CUDA, NULL))
-        return NULL;
-    void *library = dlopen(fake_path(), RTLD_NOW | RTLD_NOLOAD);
-    return library ? dlsym(library, "fake_passes") : NULL;
-}
-
 TEST(passes_reach_the_module)
 {
-    if (!fake_path())
-        SKIP("ORDO_BUILD is not set");
-    const fake_record *passes = load_fake();
-    CHECK(passes != NULL);
-    if (!passes)
-        return;
+    LOAD_FAKE(passes);
     const request r = small();
     fixture *f = open_fixture(&r);
     for (int x = 0; x < Q; x++)
@@ -125,9 +103,7 @@ TEST(passes_reach_the_module)
 /* Sums to continue, and passes that compute some gradients only. */
 TEST(carried_sums_reach_the_module)
 {
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     static _Alignas(16) float dk_sums[K], dv_sums[K];
     const request r = small();
     fixture *f = open_fixture(&r);
@@ -154,9 +130,7 @@ TEST(carried_sums_reach_the_module)
 TEST(combinations_reach_the_module)
 {
     enum { PARTS = 97 };
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     request r = small();
     r.problem.dtype = ORDO_F16;
     r.problem.head_dim = 60; /* rows are read element by element */
@@ -194,9 +168,7 @@ TEST(combinations_reach_the_module)
 
 TEST(digests_reach_the_module)
 {
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     static _Alignas(8) unsigned char data[100000];
     uint64_t here[2], there[2], room[3];
     const ordo_bytes spans[2] = { { data, sizeof data }, { data + 8, 77 } };
@@ -217,6 +189,31 @@ TEST(digests_reach_the_module)
     c.count = 0;
     CHECK_INT(ordo_digest_run(&c), ORDO_OK);
     CHECK_INT(passes->digest, before + 1);
+}
+
+TEST(sums_reach_the_module)
+{
+    enum { ELEMENTS = 32 };
+    static float data[2][ELEMENTS], out[ELEMENTS];
+    const void *const inputs[] = { data[0], data[1] };
+    LOAD_FAKE(passes);
+    ordo_sum s = ORDO_SUM_INIT;
+    s.dtype = ORDO_F32;
+    s.count = 2;
+    s.elements = ELEMENTS;
+    s.inputs = inputs;
+    s.out = out;
+    CHECK_INT(ordo_sum_tree_device(&s, &s), ORDO_OK);
+    CHECK_INT(passes->sum, 1);
+    CHECK(passes->last_sum_stream == &s);
+    CHECK(passes->last_sum.out == out && passes->last_sum.inputs == inputs);
+    CHECK_INT(passes->last_sum.count, 2);
+    CHECK_INT(passes->last_sum.elements, ELEMENTS);
+    s.out = NULL;
+    CHECK_INT(ordo_sum_tree_device(&s, NULL), ORDO_ERR_ARGUMENT);
+    s.elements = 0;
+    CHECK_INT(ordo_sum_tree_device(&s, NULL), ORDO_OK);
+    CHECK_INT(passes->sum, 1); /* nothing to launch */
 }
 
 /* Nothing is launched, no workspace needed; what has elements is written. */
@@ -259,9 +256,7 @@ static void check_empty(const fake_record *passes, const request *r, bool rows, 
 
 TEST(empty_problems_of_a_device)
 {
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     request r = small();
     r.problem.batch = 0;
     check_empty(passes, &r, false, false);
@@ -302,9 +297,7 @@ TEST(bits_of_a_device)
     const int64_t ids[] = { 7, 8, 3 };
     const int32_t cu_q[] = { 0, 40, 80, 80 }, cu_kv[] = { 0, 200, 400, 500 };
     const uint64_t seed = 99, offset = 5;
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     request r = small();
     ordo_problem *p = &r.problem;
     ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
@@ -341,9 +334,7 @@ TEST(bits_of_sequences_that_the_device_knows)
 {
     const int64_t ids[] = { 7, 8, 3 };
     const int32_t cu_q[] = { 0, 40, 80, 80 }, cu_kv[] = { 0, 200, 400, 500 };
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     for (int packed = 0; packed < 2; packed++)
         for (int listed = 0; listed < 2; listed++) {
             request r = small();
@@ -412,9 +403,7 @@ static void name_everything(const ordo_problem *p, char *device, ordo_call *c)
 /* Every layout and mode of dropout: nothing that a call names is touched before it is launched. */
 TEST(memory_of_a_device_is_out_of_reach)
 {
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     setenv("FAKE_BLIND", "1", 1);
     char *device = out_of_reach((size_t)REACH * PIECES);
     for (int layout = ORDO_DENSE; layout <= ORDO_PADDED; layout++)
@@ -461,9 +450,7 @@ TEST(memory_of_a_device_is_out_of_reach)
 TEST(bits_of_a_device_refused)
 {
     _Alignas(16) static uint32_t words[2 * HEADS * BATCH * 7 * ORDO_KEEP_WORDS];
-    const fake_record *passes = fake_path() ? load_fake() : NULL;
-    if (!passes)
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     request r = small();
     ordo_problem *p = &r.problem;
     ordo_dropout_call c = ORDO_DROPOUT_CALL_INIT;
@@ -490,8 +477,7 @@ TEST(memory_streams_and_events)
     void *memory = NULL, *stream = NULL, *from = NULL, *to = NULL;
     double seconds = -1;
     bool equal = true;
-    if (!fake_path() || !load_fake())
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     memset(host, 7, sizeof host);
     CHECK_INT(ordo_device_select(0), ORDO_OK);
     CHECK_INT(ordo_device_select(1), ORDO_ERR_ARGUMENT);
@@ -541,8 +527,7 @@ static void check_machine(const char *part, const char *capability, const char *
 TEST(a_device_as_a_machine)
 {
     ordo_machine *machine = NULL;
-    if (!fake_path() || !load_fake())
-        SKIP("no fake module");
+    LOAD_FAKE(passes);
     check_machine("NVIDIA H200", "90", "132", "h200");
     check_machine("NVIDIA H100 80GB HBM3", "90", "132", "h100");
     check_machine("NVIDIA H100 PCIe", "90", "114", "h100");

@@ -1,11 +1,7 @@
 /* cuda_gemm_test.c: what of ordo_gemm_run() reaches the module, here one that stands for a device
  * and multiplies by chains (fake_module.so). */
-#include "fake_module.h"
+#include "fake_load.h"
 #include "gemm_case.h"
-
-#include <dlfcn.h>
-
-static const fake_record *passes;
 
 static float chain(ordo_dtype dtype, const uint32_t *a, const uint32_t *b, int64_t count)
 {
@@ -15,26 +11,11 @@ static float chain(ordo_dtype dtype, const uint32_t *a, const uint32_t *b, int64
     return sum;
 }
 
-static bool load(void)
-{
-    const char *build = getenv("ORDO_BUILD");
-    char path[4096];
-    if (!build)
-        return false;
-    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build);
-    setenv("ORDO_CUDA_MODULE", path, 1);
-    void *library = dlopen(path, RTLD_NOW);
-    passes = library ? dlsym(library, "fake_passes") : NULL;
-    CHECK(passes != NULL);
-    return passes != NULL;
-}
-
 /* Every way to store A and B, with and without a bias and an addition, in rows with gaps. */
 TEST(a_device_multiplies_what_was_asked_for)
 {
     uint64_t state = 3;
-    if (!load())
-        SKIP("ORDO_BUILD is not set");
+    LOAD_FAKE(passes);
     for (int which = 0; which < 16; which++) {
         ordo_gemm_problem p = ORDO_GEMM_PROBLEM_INIT;
         p.m = 24, p.n = 40, p.k = 16;
@@ -56,8 +37,7 @@ TEST(sections_have_a_workspace_and_empty_products_no_launch)
 {
     uint64_t state = 4;
     static _Alignas(256) char work[4 * 8 * 16 * 4];
-    if (!load())
-        SKIP("ORDO_BUILD is not set");
+    LOAD_FAKE(passes);
     ordo_gemm_problem p = ORDO_GEMM_PROBLEM_INIT;
     p.m = 8, p.n = 16, p.k = 64, p.dtype = ORDO_BF16, p.sections = 4;
     gemm_case c = gemm_make(&p, 0, &state);

@@ -1,12 +1,10 @@
 /* cuda_segments_test.c: passes in segments of a cuda plan, down to a module that computes on the
  * host (fake_module.so): the results of one pass, the order of what is launched on two streams, and
  * what is refused before anything is. */
-#include "fake_module.h"
+#include "fake_load.h"
 #include "plan_requests.h"
 
 #include "ordo/attention.h"
-
-#include <dlfcn.h>
 
 enum { SEQUENCES = 2, HEADS = 2, KV_HEADS = 1, ROWS = 150, DIM = 128 };
 enum { Q = SEQUENCES * ROWS * HEADS * DIM, K = SEQUENCES * ROWS * KV_HEADS * DIM };
@@ -23,21 +21,6 @@ typedef struct tensors {
 } tensors;
 
 static tensors one, many;
-
-static const fake_record *load_fake(void)
-{
-    static char path[4096];
-    const char *build = getenv("ORDO_BUILD");
-    if (!build)
-        return NULL;
-    snprintf(path, sizeof path, "%s/tests/api/fake_module.so", build);
-    setenv("ORDO_CUDA_MODULE", path, 1);
-    setenv("FAKE_ATTENTION", "1", 1);
-    if (!ordo_backend_available(ORDO_BACKEND_CUDA, NULL))
-        return NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    return library ? dlsym(library, "fake_passes") : NULL;
-}
 
 static void fill(tensors *t)
 {
@@ -58,6 +41,7 @@ static void fill(tensors *t)
 static request asked(int64_t segments, ordo_mask mask)
 {
     request r = on_h200();
+    setenv("FAKE_ATTENTION", "1", 1);
     r.problem.batch = SEQUENCES;
     r.problem.heads = HEADS;
     r.problem.kv_heads = KV_HEADS;
@@ -107,8 +91,7 @@ static void run(tensors *t, const request *r, void *side)
 
 TEST(results_are_those_of_one_pass)
 {
-    if (!load_fake())
-        SKIP("no fake module");
+    LOAD_FAKE(f);
     int side;
     for (int mask = 0; mask < 2; mask++) {
         request r = asked(0, mask ? ORDO_MASK_CAUSAL : ORDO_MASK_FULL);
@@ -178,10 +161,8 @@ static void check_order(const fake_record *f, const void *side, int segments)
 
 TEST(order_on_two_streams)
 {
-    fake_record *f = (fake_record *)load_fake();
+    LOAD_FAKE(f);
     int side;
-    if (!f)
-        SKIP("no fake module");
     setenv("FAKE_BLIND", "1", 1);
     for (int segments = 1; segments <= 3; segments++) {
         const request r = asked(segments, ORDO_MASK_CAUSAL);
@@ -205,10 +186,8 @@ TEST(order_on_two_streams)
 /* Nothing is launched for a call that the kernels do not take. */
 TEST(refused_before_the_first_launch)
 {
-    fake_record *f = (fake_record *)load_fake();
+    LOAD_FAKE(f);
     int side;
-    if (!f)
-        SKIP("no fake module");
     const request r = asked(3, ORDO_MASK_CAUSAL);
     ordo_plan *plan = make(&r);
     fill(&many);
@@ -228,9 +207,7 @@ TEST(refused_before_the_first_launch)
 /* Bits in the workspace: no longer than the plan says, at 128k tokens too. */
 TEST(long_sequences_allocate_two_segments)
 {
-    fake_record *f = (fake_record *)load_fake();
-    if (!f)
-        SKIP("no fake module");
+    LOAD_FAKE(f);
     request r = asked(0, ORDO_MASK_CAUSAL);
     r.problem.batch = 1;
     r.problem.heads = r.problem.kv_heads = 32;
