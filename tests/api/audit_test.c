@@ -50,6 +50,19 @@ static ordo_audit_difference check(const ordo_plan *plan, const attention_case *
     return d;
 }
 
+/* Results of the emulator, in which neither backend finds a difference; the plan of cuda. */
+static ordo_plan *run_emulated(attention_case *c)
+{
+    ordo_plan *emulator = plan_on(c, ORDO_BACKEND_EMULATOR), *cuda = plan_on(c, ORDO_BACKEND_CUDA);
+    if (case_run(c, emulator, 2) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    CHECK(!check(emulator, c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, c, ORDO_AUDIT_FORWARD).differs);
+    CHECK(!check(cuda, c, ORDO_AUDIT_BACKWARD).differs);
+    ordo_plan_destroy(emulator);
+    return cuda;
+}
+
 /* Every unit is described, and together they have every row of every head once. */
 static void check_units(const ordo_plan *plan, const attention_case *c)
 {
@@ -108,17 +121,10 @@ static void check_case(ordo_layout layout, int64_t dim)
 {
     attention_case c;
     open_case(&c, layout, dim);
-    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
-              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
-    if (case_run(&c, emulator, 2) != ORDO_OK)
-        CHECK_FAIL("%s", ordo_last_error());
-    CHECK(!check(emulator, &c, ORDO_AUDIT_FORWARD).differs);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    ordo_plan *cuda = run_emulated(&c);
     check_units(cuda, &c);
     for (int output = 0; output < CASE_OUTPUTS; output++)
         check_flip(cuda, &c, output, 1, 70 + output, output >= 3 ? 1 : 3, dim - 1 - output);
-    ordo_plan_destroy(emulator);
     ordo_plan_destroy(cuda);
     case_close(&c);
 }
@@ -135,13 +141,8 @@ static void check_every_element(ordo_layout layout)
 {
     attention_case c;
     open_case(&c, layout, 64);
-    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
-              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
-    if (case_run(&c, emulator, 2) != ORDO_OK)
-        CHECK_FAIL("%s", ordo_last_error());
+    ordo_plan *cuda = run_emulated(&c);
     check_units(cuda, &c);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
     const case_results r = case_outputs(&c);
     const size_t counts[] = { c.o_count, c.lse_count, c.q_count, c.k_count, c.v_count };
     for (int output = 0; output < CASE_OUTPUTS; output++)
@@ -162,7 +163,6 @@ static void check_every_element(ordo_layout layout)
         CHECK_INT(d.sequence * c.problem.heads + d.head, at);
         c.dsink_parts[at] = kept;
     }
-    ordo_plan_destroy(emulator);
     ordo_plan_destroy(cuda);
     case_close(&c);
 }
@@ -186,17 +186,12 @@ TEST(an_empty_problem_has_a_unit)
     c.problem.kv_len = 5;
     case_open(&c, 3);
     c.problem.kv_len = ORDO_NO_KEYS;
-    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
-              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
-    CHECK(case_run(&c, emulator, 1) == ORDO_OK);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_FORWARD).differs);
-    CHECK(!check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
+    ordo_plan *cuda = run_emulated(&c);
     c.call.lse[7] = 0;
     const ordo_audit_difference d = check(cuda, &c, ORDO_AUDIT_FORWARD);
     CHECK(d.differs && d.sequence == 1 && d.row == 2 && d.expected == 0xff800000u);
     ((uint16_t *)c.call.dq.data)[9 * 64 + 63] = 0x8000;
     CHECK(check(cuda, &c, ORDO_AUDIT_BACKWARD).differs);
-    ordo_plan_destroy(emulator);
     ordo_plan_destroy(cuda);
     case_close(&c);
 }
@@ -209,9 +204,7 @@ TEST(what_is_not_finite)
     ordo_audit_difference d = ORDO_AUDIT_DIFFERENCE_INIT;
     int64_t count = 0;
     open_case(&c, ORDO_DENSE, 64);
-    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
-              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
-    CHECK(case_run(&c, emulator, 2) == ORDO_OK);
+    ordo_plan *cuda = run_emulated(&c);
     uint16_t *const o = c.call.o.data, *const v = c.call.v.data, kept = o[5];
     o[5] = 0x7fff;
     d = check(cuda, &c, ORDO_AUDIT_FORWARD);
@@ -225,7 +218,6 @@ TEST(what_is_not_finite)
     o[5] ^= 1;
     d = check(cuda, &c, ORDO_AUDIT_FORWARD);
     CHECK(d.differs && d.row == 0 && d.column == 5 && d.count == 1);
-    ordo_plan_destroy(emulator);
     ordo_plan_destroy(cuda);
     case_close(&c);
 }
@@ -236,9 +228,7 @@ TEST(no_units_have_no_difference)
     attention_case c;
     int64_t count = 0;
     open_case(&c, ORDO_PADDED, 64);
-    ordo_plan *emulator = plan_on(&c, ORDO_BACKEND_EMULATOR),
-              *cuda = plan_on(&c, ORDO_BACKEND_CUDA);
-    CHECK(case_run(&c, emulator, 2) == ORDO_OK);
+    ordo_plan *cuda = run_emulated(&c);
     CHECK(ordo_audit_unit_count(cuda, &c.call, ORDO_AUDIT_FORWARD, &count) == ORDO_OK);
     for (int64_t b = 1; b <= c.problem.batch; b++) /* some of these rows belong to no sequence */
         c.call.lse[b * c.problem.heads * c.problem.q_len - 1] = 1;
@@ -248,7 +238,6 @@ TEST(no_units_have_no_difference)
         CHECK(ordo_audit_check(cuda, &c.call, ORDO_AUDIT_FORWARD, index, 0, &d) == ORDO_OK);
         CHECK(!d.differs && d.count == 0);
     }
-    ordo_plan_destroy(emulator);
     ordo_plan_destroy(cuda);
     case_close(&c);
 }

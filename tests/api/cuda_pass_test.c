@@ -3,6 +3,13 @@
 #include "api/cuda_pass.h"
 #include "cuda_call.h"
 
+static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
+{
+    ordo_cuda_pass pass;
+    CHECK_INT(ordo_cuda_pass_make(f->plan, which, &f->call, &pass), ORDO_OK);
+    return pass;
+}
+
 /* ---- contents ---- */
 
 static void check_tensor(const ordo_cuda_tensor *t, const void *data, int64_t sequence, int64_t row,
@@ -18,8 +25,7 @@ TEST(a_forward_pass)
 {
     const request r = small();
     fixture *f = open_fixture(&r);
-    ordo_cuda_pass pass;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    const ordo_cuda_pass pass = pass_of(f, ORDO_FORWARD);
     CHECK_INT(pass.head_dim, DIM);
     CHECK(pass.scale == 0.125f);
     check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
@@ -39,8 +45,7 @@ TEST(a_run)
     request r = small();
     r.options.workers = 78;
     fixture *f = open_fixture(&r);
-    ordo_cuda_pass pass;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
     const ordo_run *run = &pass.run;
     CHECK_INT(run->band.q_len, ROWS);
     CHECK_INT(run->band.kv_len, COLS);
@@ -58,13 +63,13 @@ TEST(a_run)
 
     r.problem.mask = ORDO_MASK_CAUSAL_TOP_LEFT;
     f = open_fixture(&r);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK_INT(pass.run.band.high, 0);
     close_fixture(f);
 
     r.problem.mask = ORDO_MASK_FULL;
     f = open_fixture(&r);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK_INT(pass.run.band.high, ORDO_BAND_OPEN);
     CHECK_INT(pass.run.order, ORDO_ORDER_ASCENDING);
     close_fixture(f);
@@ -75,10 +80,9 @@ TEST(workspace_of_a_backward_pass)
 {
     const request r = small();
     fixture *f = open_fixture(&r);
-    ordo_cuda_pass pass;
     const char *base = f->call.workspace;
     const int64_t rows = BATCH * HEADS * 128;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
     CHECK_INT((char *)pass.dq_sum - base, 0);
     CHECK_INT((char *)pass.delta - base, rows * DIM * 4);
     CHECK_INT((char *)pass.turns - (char *)pass.delta, rows * 4);
@@ -103,16 +107,15 @@ TEST(workspace_of_passes_by_phases)
     r.problem.head_dim = 512;
     r.problem.v_head_dim = 264;
     fixture *f = open_fixture(&r);
-    ordo_cuda_pass pass;
     const int64_t tile = 128 * 256 * 2, rows = BATCH * COLS;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
     CHECK(pass.phase.section == KV_HEADS && pass.phase.tiles == BATCH && pass.phase.columns == 256);
     CHECK_INT((char *)pass.phase.ds - (char *)pass.phase.p, BATCH * HEADS * tile);
     CHECK_INT((char *)pass.phase.dk - (char *)pass.phase.ds, BATCH * HEADS * tile);
     CHECK_INT((char *)pass.phase.dv - (char *)pass.phase.dk, rows * KV_HEADS * 512 * 4);
     const char *end = (char *)f->call.workspace + f->call.workspace_bytes;
     CHECK_INT((end - (char *)pass.phase.dv) / 256, (rows * KV_HEADS * 264 * 4 + 255) / 256);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_FORWARD);
     CHECK_INT((char *)pass.delta - (char *)pass.ticket, 256);
     CHECK_INT((char *)pass.phase.p - (char *)pass.delta, BATCH * HEADS * 128 * 4);
     CHECK_INT((char *)pass.phase.shrink - (char *)pass.phase.p, BATCH * HEADS * tile);
@@ -129,9 +132,8 @@ TEST(workspace_of_chained_passes)
         r.problem.v_head_dim = 192;
         r.problem.dropout.p = dropped ? 0.25 : 0.0;
         fixture *f = open_fixture(&r);
-        ordo_cuda_pass pass;
         f->call.keep_bits = NULL;
-        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+        ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
         CHECK(pass.form == ORDO_FORM_CHAIN && !pass.phase.p);
         CHECK_INT(ordo_pass_keep_source(&pass), dropped ? ORDO_KEEP_MADE : ORDO_KEEP_NONE);
         CHECK_INT((char *)pass.phase.dk - (char *)pass.phase.ds, BATCH * HEADS * tile);
@@ -156,7 +158,7 @@ TEST(passes_by_phases_make_no_bits)
     CHECK_REFUSED(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_ERR_UNSUPPORTED,
                   "keep_bits NULL, head size 512");
     f->call.keep_bits = bits;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_FORWARD);
     CHECK_INT(ordo_plan_query(f->plan, &info), ORDO_OK);
     CHECK_INT(info.dropout_mode, ORDO_DROPOUT_MODE_SEQUENTIAL);
     close_fixture(f);
@@ -168,21 +170,20 @@ TEST(carried_sums)
     const request r = small();
     fixture *f = open_fixture(&r);
     static float dk_sums[4], dv_sums[4]; /* any addresses */
-    ordo_cuda_pass pass;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
     CHECK(!pass.carry.in && !pass.carry.out && !pass.carry.dk && !pass.carry.dv);
     f->call.dk_sums = dk_sums, f->call.dv_sums = dv_sums;
     f->call.dq.data = f->call.dk.data = f->call.dv.data = NULL;
     f->call.carry = ORDO_CARRY_IN | ORDO_CARRY_OUT;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK(pass.carry.in && pass.carry.out);
     CHECK(pass.carry.dk == dk_sums && pass.carry.dv == dv_sums);
     CHECK(!pass.dq.data && !pass.dk.data && !pass.dv.data);
     f->call.carry = ORDO_CARRY_OUT;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK(!pass.carry.in && pass.carry.out);
     f->call.carry = ORDO_CARRY_IN;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK(pass.carry.in && !pass.carry.out);
     close_fixture(f);
 }
@@ -252,7 +253,7 @@ TEST(addresses)
         tensors[i]->data = (char *)tensors[i]->data - 8;
     }
     f->call.lse++; /* f32 one by one */
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     close_fixture(f);
 }
 
@@ -297,11 +298,10 @@ TEST(orders_of_ragged_batches)
                                   ORDO_ORDER_SPT_TAIL };
     for (int x = 0; x < 4; x++) {
         request r = small();
-        ordo_cuda_pass pass;
         r.problem.layout = ORDO_PADDED;
         r.options.order = orders[x];
         fixture *f = open_fixture(&r);
-        CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+        const ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
         CHECK_INT(pass.run.order, orders[x]);
         close_fixture(f);
     }
@@ -314,13 +314,6 @@ static uint64_t forward_bytes(const ordo_plan *plan)
     uint64_t bytes = 0;
     CHECK(ordo_plan_forward_bytes(plan, &bytes));
     return bytes;
-}
-
-static ordo_cuda_pass pass_of(const fixture *f, ordo_pass which)
-{
-    ordo_cuda_pass pass;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, which, &f->call, &pass), ORDO_OK);
-    return pass;
 }
 
 TEST(head_sizes_have_buckets_and_forms)
@@ -459,21 +452,11 @@ TEST(a_padded_pass)
     close_fixture(f);
 }
 
-TEST(a_gradient_of_lse_is_taken)
-{
-    const request r = small();
-    fixture *f = open_fixture(&r);
-    f->call.dlse = f->lse;
-    CHECK(pass_of(f, ORDO_BACKWARD).dlse == f->lse);
-    close_fixture(f);
-}
-
 TEST(dropout_bits_and_scale)
 {
     request r = small();
-    ordo_cuda_pass pass;
     fixture *f = open_fixture(&r);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK);
+    ordo_cuda_pass pass = pass_of(f, ORDO_FORWARD);
     CHECK(pass.keep_scale == 0 && !pass.keep_bits); /* none */
     close_fixture(f);
 
@@ -481,7 +464,7 @@ TEST(dropout_bits_and_scale)
     f = open_fixture(&r);
     f->call.keep_bits = (const uint32_t *)f->q; /* any address */
     for (int which = ORDO_FORWARD; which <= ORDO_BACKWARD; which++) {
-        CHECK_INT(ordo_cuda_pass_make(f->plan, (ordo_pass)which, &f->call, &pass), ORDO_OK);
+        pass = pass_of(f, (ordo_pass)which);
         CHECK(pass.keep_scale == (float)(256.0 / 230));
         CHECK(pass.keep_bits == f->call.keep_bits);
     }
@@ -493,7 +476,7 @@ TEST(dropout_bits_and_scale)
     r.problem.dropout.keying = ORDO_KEYING_FA2;
     f = open_fixture(&r);
     f->call.keep_bits = (const uint32_t *)f->q;
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     CHECK(pass.keep_scale == 1.0f / (1.0f - 0.1f));
     close_fixture(f);
 }
@@ -548,19 +531,18 @@ TEST(dropout_made_inside)
 TEST(many_tiles)
 {
     request r = small();
-    ordo_cuda_pass pass;
     fixture *f = open_fixture(&r);
     ordo_plan *kept = f->plan;
     r.problem.batch = 1 << 18, r.problem.heads = r.problem.kv_heads = 64;
     r.problem.q_len = 128 * 16, r.problem.kv_len = 128;
     f->plan = make(&r);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    ordo_cuda_pass pass = pass_of(f, ORDO_BACKWARD);
     ordo_plan_destroy(f->plan);
     r.problem.q_len++;
     f->plan = make(&r);
     CHECK_REFUSED(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass),
                   ORDO_ERR_UNSUPPORTED, "batch 262144 x heads 64 x 17 query tiles");
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_FORWARD, &f->call, &pass), ORDO_OK); /* of 192 */
+    pass = pass_of(f, ORDO_FORWARD); /* of 192 */
     ordo_plan_destroy(f->plan);
     r.problem.q_len = 128, r.problem.kv_len = 128 * 16 + 1;
     f->plan = make(&r);
@@ -572,7 +554,7 @@ TEST(many_tiles)
     r.problem.batch = 1000, r.problem.total_kv = 1000;
     r.problem.total_q = 128 * ((1 << 22) - 1000);
     f->plan = make(&r);
-    CHECK_INT(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass), ORDO_OK);
+    pass = pass_of(f, ORDO_BACKWARD);
     ordo_plan_destroy(f->plan);
     r.problem.total_q += 128;
     f->plan = make(&r);
