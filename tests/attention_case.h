@@ -519,6 +519,31 @@ static inline bool case_same_sequence(const attention_case *a, int64_t b, const 
     return same;
 }
 
+/* Run with a plan, and copy the results: those that case_again() must find. */
+static inline case_results case_first(attention_case *c, const ordo_plan *plan, int threads)
+{
+    if (case_run(c, plan, threads) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    return case_keep(c);
+}
+
+static inline bool case_again(attention_case *c, const ordo_plan *plan, int threads,
+                              const case_results *one, const char *what)
+{
+    if (case_run(c, plan, threads) != ORDO_OK)
+        CHECK_FAIL("%s: %s", what, ordo_last_error());
+    return case_same(c, one, what);
+}
+
+/* Run with the default plan. */
+static inline void case_compute(attention_case *c, int threads)
+{
+    ordo_plan *plan = case_plan(c, NULL);
+    if (case_run(c, plan, threads) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    ordo_plan_destroy(plan);
+}
+
 /* A rotating seed: ORDO_TEST_SEED if set, else `fixed`; printed. */
 static inline uint64_t case_seed(uint64_t fixed)
 {

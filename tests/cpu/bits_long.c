@@ -44,8 +44,7 @@ TEST(a_thousand_repeats_under_load)
         case_random(&c, &seed, 120);
         const ordo_plan_options options = small_tiles(&seed);
         ordo_plan *plan = case_plan(&c, combination % 2 ? &options : NULL);
-        CHECK(case_run(&c, plan, 1) == ORDO_OK);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 1);
         for (int repeat = 0; repeat < 1000; repeat++) {
             if (repeat % 5 == 0)
                 ordo_delay_turns(5);
@@ -77,17 +76,13 @@ TEST(two_thousand_random_problems)
             options = small_tiles(&seed);
         options.order = orders[trial % 5];
         ordo_plan *plan = case_plan(&c, &options);
-        CHECK(case_run(&c, plan, 1) == ORDO_OK);
-        case_results one = case_keep(&c);
-        CHECK(case_run(&c, plan, 3) == ORDO_OK);
-        case_same(&c, &one, "3 threads");
-        CHECK(case_run(&c, plan, 8) == ORDO_OK);
-        case_same(&c, &one, "8 threads");
+        case_results one = case_first(&c, plan, 1);
+        case_again(&c, plan, 3, &one, "3 threads");
+        case_again(&c, plan, 8, &one, "8 threads");
         if (trial % 10 == 0) {
             ordo_cpu_kernels_force(ordo_cpu_kernels_named("generic"));
-            CHECK(case_run(&c, plan, 2) == ORDO_OK);
+            case_again(&c, plan, 2, &one, "generic");
             ordo_cpu_kernels_force(NULL);
-            case_same(&c, &one, "generic");
         }
         case_drop(&one);
         ordo_plan_destroy(plan);

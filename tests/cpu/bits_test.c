@@ -71,12 +71,6 @@ static ordo_plan_options small_tiles(void)
     return options;
 }
 
-static void run(attention_case *c, const ordo_plan *plan, int threads)
-{
-    if (case_run(c, plan, threads) != ORDO_OK)
-        CHECK_FAIL("%s", ordo_last_error());
-}
-
 TEST(thread_counts)
 {
     for (int mix = 0; mix < MIXES; mix++) {
@@ -84,14 +78,11 @@ TEST(thread_counts)
         attention_case c;
         open_mix(&c, mix);
         ordo_plan *plan = case_plan(&c, mix % 2 ? &small : NULL);
-        run(&c, plan, 1);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 1);
         for (int threads = 2; threads <= (mix == 1 ? 64 : 16); threads += threads < 16 ? 1 : 48) {
-            run(&c, plan, threads);
-            case_same(&c, &one, "threads");
+            case_again(&c, plan, threads, &one, "threads");
         }
-        run(&c, plan, 0);
-        case_same(&c, &one, "all the threads there are");
+        case_again(&c, plan, 0, &one, "all the threads there are");
         case_drop(&one);
         ordo_plan_destroy(plan);
         case_close(&c);
@@ -122,12 +113,10 @@ TEST(repeats_under_load_and_delays)
         attention_case c;
         open_mix(&c, mix);
         ordo_plan *plan = case_plan(&c, mix % 3 ? &small : NULL);
-        run(&c, plan, 1);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 1);
         for (int repeat = 0; repeat < 34; repeat++) {
             ordo_delay_turns(repeat % 2 ? 30 : 2);
-            run(&c, plan, 2 + repeat % 7);
-            case_same(&c, &one, "delays");
+            case_again(&c, plan, 2 + repeat % 7, &one, "delays");
         }
         ordo_delay_turns(0);
         case_drop(&one);
@@ -149,8 +138,7 @@ TEST(choices_outside_the_numeric_key)
         ordo_plan *plan = case_plan(&c, &options);
         ordo_plan_info info = ORDO_PLAN_INFO_INIT, other = ORDO_PLAN_INFO_INIT;
         CHECK(ordo_plan_query(plan, &info) == ORDO_OK);
-        run(&c, plan, 3);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 3);
         ordo_plan_destroy(plan);
         const int64_t heads = c.problem.batch * c.problem.kv_heads;
         for (int choice = 0; choice < 12; choice++) {
@@ -161,8 +149,7 @@ TEST(choices_outside_the_numeric_key)
             plan = case_plan(&c, &options);
             CHECK(ordo_plan_query(plan, &other) == ORDO_OK);
             CHECK_TEXT(other.numeric_key, info.numeric_key);
-            run(&c, plan, 1 + choice % 5);
-            case_same(&c, &one, "issue, section, assignment, workers");
+            case_again(&c, plan, 1 + choice % 5, &one, "issue, section, assignment, workers");
             ordo_plan_destroy(plan);
         }
         case_drop(&one);
@@ -178,12 +165,10 @@ TEST(a_plan_from_its_line)
         char line[4096];
         open_mix(&c, mix);
         ordo_plan *plan = case_plan(&c, NULL), *again = NULL;
-        run(&c, plan, 2);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 2);
         CHECK(ordo_plan_print(plan, line, sizeof line, NULL) == ORDO_OK);
         CHECK(ordo_plan_parse(&again, line) == ORDO_OK);
-        run(&c, again, 3);
-        case_same(&c, &one, "a plan read back");
+        case_again(&c, again, 3, &one, "a plan read back");
         case_drop(&one);
         ordo_plan_destroy(plan);
         ordo_plan_destroy(again);
@@ -210,11 +195,9 @@ TEST(orders)
                 continue;
             }
             taken++;
-            run(&c, plan, 1);
-            case_results one = case_keep(&c);
+            case_results one = case_first(&c, plan, 1);
             for (int threads = 2; threads <= 8; threads += 3) {
-                run(&c, plan, threads);
-                case_same(&c, &one, "threads");
+                case_again(&c, plan, threads, &one, "threads");
             }
             if (order == ORDO_ORDER_ASCENDING) {
                 ascending = one;
@@ -249,13 +232,11 @@ TEST(targets)
                 (ordo_tile) { check_between(&seed, 1, 70), check_between(&seed, 1, 140) };
         ordo_plan *plan = case_plan(&c, &options);
         ordo_cpu_kernels_force(ordo_cpu_kernels_named("generic"));
-        run(&c, plan, 2);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 2);
         for (int x = 0; x < 3; x++)
             if (ordo_cpu_kernels_named(names[x])) {
                 ordo_cpu_kernels_force(ordo_cpu_kernels_named(names[x]));
-                run(&c, plan, 2);
-                case_same(&c, &one, names[x]);
+                case_again(&c, plan, 2, &one, names[x]);
                 compared++;
             }
         ordo_cpu_kernels_force(NULL);
@@ -283,12 +264,11 @@ TEST(the_callers_rounding_and_flushing)
                          (c.problem.dtype == ORDO_F16 ? 0x1p-20 : 0x1p-128));
         case_put(&c, c.call.v.data, 1, INFINITY);
         ordo_plan *plan = case_plan(&c, NULL);
-        run(&c, plan, 2);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 2);
         for (size_t x = 0; x < MODES; x++) {
             set_control(modes[x]);
             const uint64_t before = control(); /* what of it this machine has */
-            run(&c, plan, 1 + (int)x % 3);
+            CHECK(case_run(&c, plan, 1 + (int)x % 3) == ORDO_OK);
             const uint64_t after = control();
             set_control(usual);
             CHECK(before == after);
@@ -297,7 +277,7 @@ TEST(the_callers_rounding_and_flushing)
         /* the flags that a caller watches are not raised either */
         feclearexcept(FE_ALL_EXCEPT);
         feraiseexcept(FE_DIVBYZERO);
-        run(&c, plan, 2);
+        CHECK(case_run(&c, plan, 2) == ORDO_OK);
         CHECK(fetestexcept(FE_ALL_EXCEPT) == FE_DIVBYZERO);
         feclearexcept(FE_ALL_EXCEPT);
         case_drop(&one);

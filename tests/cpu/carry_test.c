@@ -179,8 +179,7 @@ static void check_cuts(attention_case *c, const ordo_plan_options *options, int 
 {
     static const int counts[] = { 1, 2, 3, 5 };
     ordo_plan *plan = case_plan(c, options);
-    CHECK_INT(case_run(c, plan, 2), ORDO_OK);
-    const case_results one = case_keep(c);
+    const case_results one = case_first(c, plan, 2);
     for (int x = 0; x < 4; x++)
         check_parts(c, &one, options, counts[x], threads, x % 2);
     case_results drop = one;
@@ -341,8 +340,7 @@ TEST(some_gradients_of_the_oracle)
     options.backend = ORDO_BACKEND_REF;
     ordo_plan *plan = NULL;
     CHECK_INT(ordo_plan_create(&plan, &c.problem, NULL, &options), ORDO_OK);
-    CHECK_INT(case_run(&c, plan, 1), ORDO_OK);
-    const case_results one = case_keep(&c);
+    const case_results one = case_first(&c, plan, 1);
     void *const dq = c.call.dq.data, *const dk = c.call.dk.data, *const dv = c.call.dv.data;
     memset(dq, 0, 4);
     c.call.dk.data = c.call.dv.data = NULL;

@@ -93,12 +93,10 @@ static void guard_call(guards *all, attention_case *c)
 static void run_guarded(attention_case *c, ordo_plan *plan)
 {
     guards all = { .count = 0 };
-    CHECK(case_run(c, plan, 1) == ORDO_OK);
-    case_results one = case_keep(c);
+    case_results one = case_first(c, plan, 1);
     guard_call(&all, c);
     for (int threads = 1; threads <= 4; threads++) {
-        CHECK(case_run(c, plan, threads) == ORDO_OK);
-        case_same(c, &one, "guarded arguments");
+        case_again(c, plan, threads, &one, "guarded arguments");
     }
     unguard(&all);
     case_drop(&one);

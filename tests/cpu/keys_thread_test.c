@@ -101,11 +101,9 @@ TEST(random_problems)
         options.forward_tile = (ordo_tile) { 16, 32 << (i % 2) };
         ordo_plan *plan = case_plan(&c, &options);
         sharing += shared(plan);
-        CHECK(case_run(&c, plan, 1) == ORDO_OK);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 1);
         for (size_t x = 0; x < sizeof threads / sizeof threads[0]; x++) {
-            CHECK(case_run(&c, plan, threads[x]) == ORDO_OK);
-            case_same(&c, &one, "threads that share keys");
+            case_again(&c, plan, threads[x], &one, "threads that share keys");
         }
         case_drop(&one);
         ordo_plan_destroy(plan);

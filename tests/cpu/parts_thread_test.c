@@ -31,11 +31,9 @@ TEST(parts_by_chains_and_workers)
 static void compare(attention_case *c, const ordo_plan_options *options)
 {
     ordo_plan *plan = case_plan(c, options);
-    CHECK(case_run(c, plan, 1) == ORDO_OK);
-    case_results one = case_keep(c);
+    case_results one = case_first(c, plan, 1);
     for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
-        CHECK(case_run(c, plan, threads[i]) == ORDO_OK);
-        case_same(c, &one, "chains shared");
+        case_again(c, plan, threads[i], &one, "chains shared");
     }
     case_drop(&one);
     ordo_plan_destroy(plan);
