@@ -410,42 +410,46 @@ TEST(every_key_changes_the_bits)
         free(bits_of[i]);
 }
 
-/* ---- the oracle ---- */
+/* ---- refusals ---- */
+
+/* A call that is fine but for one change. */
+#define REFUSE(function, change, status, ...)                                                      \
+    do {                                                                                           \
+        ordo_problem p = problem_of(2, 2, 32, 128, 0.1);                                           \
+        ordo_dropout_call c = call_of(1, 2);                                                       \
+        ordo_dropout_part part = ORDO_DROPOUT_PART_INIT;                                           \
+        change;                                                                                    \
+        CHECK_REFUSED_AS(#change, function(&p, &c, &part), ORDO_ERR_##status, __VA_ARGS__);        \
+    } while (0)
+
+static ordo_status query(const ordo_problem *p, const ordo_dropout_call *c,
+                         const ordo_dropout_part *part)
+{
+    ordo_dropout_info info;
+    (void)part;
+    return ordo_dropout_query(p, c, &info);
+}
 
 TEST(bad_calls_are_refused_by_name)
 {
-    const ordo_problem p = problem_of(2, 2, 32, 128, 0.1);
-    const ordo_dropout_call c = call_of(1, 2);
-    ordo_dropout_info info;
-    ordo_problem bad_p = p;
-    ordo_dropout_call bad = c;
-    CHECK_REFUSED(ordo_dropout_query(NULL, &c, &info), ORDO_ERR_ARGUMENT, "problem NULL");
-    CHECK_REFUSED(ordo_dropout_query(&p, NULL, &info), ORDO_ERR_ARGUMENT, "call NULL");
-    CHECK_REFUSED(ordo_dropout_query(&p, &c, NULL), ORDO_ERR_ARGUMENT, "info NULL");
-    bad.size = 0;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT, "ORDO_DROPOUT_CALL_INIT");
-    bad = c, bad.threads = -1;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT, "threads -1: expected 0");
-    bad = c, bad.offset = 1ull << 32;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT,
-                  "offset 4294967296: expected");
-    bad = c, bad.experiment_rounds = 4;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT,
-                  "experiment_rounds 4: expected 3 or 5");
-    bad = c, bad.experiment_rounds = 7;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT, "experiment_rounds 7");
-    bad_p.dropout.keying = ORDO_KEYING_FA2;
-    bad = c, bad.experiment_rounds = 3;
-    CHECK_REFUSED(ordo_dropout_query(&bad_p, &bad, &info), ORDO_ERR_ARGUMENT, "fa2");
-    bad_p = p, bad_p.dropout.rounds = 3;
-    CHECK_REFUSED(ordo_dropout_query(&bad_p, &c, &info), ORDO_ERR_UNSUPPORTED, "experiment_rounds");
+    const ordo_problem problem = problem_of(2, 2, 32, 128, 0.1);
+    const ordo_dropout_call call = call_of(1, 2);
     const int64_t ids[] = { 0, -1 }, large[] = { 0, INT64_C(1) << 31 };
-    bad = c, bad.sequence_ids = ids;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT, "sequence_ids[1] -1");
-    bad.sequence_ids = large;
-    CHECK_REFUSED(ordo_dropout_query(&p, &bad, &info), ORDO_ERR_ARGUMENT, "expected 0..2147483647");
-    bad_p = p, bad_p.shard = (ordo_shard) { .row0 = 8, .q_total = 64 };
-    CHECK_REFUSED(ordo_dropout_query(&bad_p, &c, &info), ORDO_ERR_SHAPE, "shard.row0 8");
+    ordo_dropout_info info;
+    CHECK_REFUSED(ordo_dropout_query(NULL, &call, &info), ORDO_ERR_ARGUMENT, "problem NULL");
+    CHECK_REFUSED(ordo_dropout_query(&problem, NULL, &info), ORDO_ERR_ARGUMENT, "call NULL");
+    CHECK_REFUSED(ordo_dropout_query(&problem, &call, NULL), ORDO_ERR_ARGUMENT, "info NULL");
+    REFUSE(query, c.size = 0, ARGUMENT, "ORDO_DROPOUT_CALL_INIT");
+    REFUSE(query, c.threads = -1, ARGUMENT, "threads -1: expected 0");
+    REFUSE(query, c.visible_only = 2, ARGUMENT, "visible_only 2: expected 0 or 1");
+    REFUSE(query, c.offset = 1ull << 32, ARGUMENT, "offset 4294967296: expected");
+    REFUSE(query, c.experiment_rounds = 4, ARGUMENT, "experiment_rounds 4: expected 3 or 5");
+    REFUSE(query, c.experiment_rounds = 7, ARGUMENT, "experiment_rounds 7");
+    REFUSE(query, (p.dropout.keying = ORDO_KEYING_FA2, c.experiment_rounds = 3), ARGUMENT, "fa2");
+    REFUSE(query, p.dropout.rounds = 3, UNSUPPORTED, "experiment_rounds");
+    REFUSE(query, c.sequence_ids = ids, ARGUMENT, "sequence_ids[1] -1");
+    REFUSE(query, c.sequence_ids = large, ARGUMENT, "expected 0..2147483647");
+    REFUSE(query, (p.shard.row0 = 8, p.shard.q_total = 64), SHAPE, "shard.row0 8");
 }
 
 TEST(bad_lengths_are_refused_by_name)
@@ -507,7 +511,7 @@ TEST(bad_ranges_are_refused_by_name)
     CHECK_REFUSED(ordo_dropout_keep(&p, &c, 0, 0, 0, 128, &keep), ORDO_ERR_ARGUMENT, "column 128");
     CHECK_REFUSED(ordo_dropout_keep(&p, &c, 0, 0, 0, 0, NULL), ORDO_ERR_ARGUMENT, "keep NULL");
 
-    ordo_dropout_part part = ORDO_DROPOUT_PART_INIT, bad = part;
+    const ordo_dropout_part part = ORDO_DROPOUT_PART_INIT;
     unsigned char out[32 * 128];
     CHECK(ordo_dropout_export(&p, &c, NULL, &part, out, sizeof out, NULL) == ORDO_OK);
     CHECK(ordo_dropout_export(&p, &c, NULL, NULL, out, sizeof out, NULL) == ORDO_OK);
@@ -515,24 +519,24 @@ TEST(bad_ranges_are_refused_by_name)
                   "bytes 4095: expected at least 4096");
     CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &part, NULL, 0, NULL), ORDO_ERR_ARGUMENT,
                   "out NULL");
-    bad.sequence = 2;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "part.sequence 2: expected 0..1");
-    bad = part, bad.head = 2;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "part.head 2");
-    bad = part, bad.row = 33;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "part.row 33: expected 0..32");
-    bad = part, bad.col = 1, bad.cols = 128;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "part.cols 128: expected 1..127");
-    bad = part, bad.format = (ordo_dropout_format)2;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "part.format 2");
-    bad = part, bad.size = 1;
-    CHECK_REFUSED(ordo_dropout_export(&p, &c, NULL, &bad, out, sizeof out, NULL), ORDO_ERR_ARGUMENT,
-                  "ORDO_DROPOUT_PART_INIT");
+}
+
+static ordo_status export_part(const ordo_problem *p, const ordo_dropout_call *c,
+                               const ordo_dropout_part *part)
+{
+    unsigned char out[32 * 128];
+    return ordo_dropout_export(p, c, NULL, part, out, sizeof out, NULL);
+}
+
+TEST(bad_parts_are_refused_by_name)
+{
+    REFUSE(export_part, part.sequence = 2, ARGUMENT, "part.sequence 2: expected 0..1");
+    REFUSE(export_part, part.head = 2, ARGUMENT, "part.head 2");
+    REFUSE(export_part, part.row = 33, ARGUMENT, "part.row 33: expected 0..32");
+    REFUSE(export_part, (part.col = 1, part.cols = 128), ARGUMENT,
+           "part.cols 128: expected 1..127");
+    REFUSE(export_part, part.format = (ordo_dropout_format)2, ARGUMENT, "part.format 2");
+    REFUSE(export_part, part.size = 1, ARGUMENT, "ORDO_DROPOUT_PART_INIT");
 }
 
 TEST(sizes_that_do_not_fit)
@@ -597,12 +601,6 @@ TEST(hidden_blocks_are_left_as_they_are)
         free(all);
         free(some);
     }
-    const ordo_problem p = problem_of(1, 1, 64, 64, 0.1);
-    ordo_dropout_call c = call_of(1, 2);
-    ordo_dropout_info info;
-    c.visible_only = 2;
-    CHECK_REFUSED(ordo_dropout_query(&p, &c, &info), ORDO_ERR_ARGUMENT,
-                  "visible_only 2: expected 0 or 1");
 }
 
 CHECK_MAIN()

@@ -21,114 +21,81 @@ static ordo_gemm_call valid(void)
     return call;
 }
 
-static void refuse_plan(ordo_gemm_problem p, ordo_backend backend, ordo_status status,
-                        const char *message)
-{
-    ordo_gemm_plan *plan = (void *)&p;
-    CHECK_REFUSED(ordo_gemm_plan_create(&plan, &p, backend), status, message);
-    CHECK(plan == NULL);
-}
+/* A problem with this change has no plan. */
+#define NO_PLAN(change, backend, status, message)                                                  \
+    do {                                                                                           \
+        ordo_gemm_problem p = problem();                                                           \
+        ordo_gemm_plan *plan = (void *)&p;                                                         \
+        change;                                                                                    \
+        CHECK_REFUSED_AS(#change, ordo_gemm_plan_create(&plan, &p, ORDO_BACKEND_##backend),        \
+                         ORDO_ERR_##status, message);                                              \
+        CHECK(plan == NULL);                                                                       \
+    } while (0)
 
 TEST(wrong_problems_are_refused)
 {
-    static const struct {
-        size_t field;
-        int64_t value;
-        bool is_int64;
-        ordo_status status;
-        const char *message;
-    } cases[] = {
-#define AT(field) offsetof(ordo_gemm_problem, field)
-        { AT(m), -1, true, ORDO_ERR_ARGUMENT, "m -1: expected 0..2147483647" },
-        { AT(n), -2, true, ORDO_ERR_ARGUMENT, "n -2" },
-        { AT(k), INT64_C(1) << 31, true, ORDO_ERR_ARGUMENT, "k 2147483648" },
-        { AT(dtype), 9, false, ORDO_ERR_ARGUMENT, "dtype 9 (unknown): backend emulator expects" },
-        { AT(dtype), ORDO_F32, false, ORDO_ERR_UNSUPPORTED,
-          "dtype 0 (f32): backend emulator expects bf16 or f16" },
-        { AT(c_dtype), ORDO_F16, false, ORDO_ERR_ARGUMENT,
-          "c_dtype 2 (f16): expected f32 or bf16" },
-        { AT(sections), 3, false, ORDO_ERR_ARGUMENT, "sections 3: expected 1, 2, 4 or 8" },
-        { AT(sections), -1, false, ORDO_ERR_ARGUMENT, "sections -1" },
-        { AT(sections), 16, false, ORDO_ERR_ARGUMENT, "sections 16" },
-        { AT(sections), 4, false, ORDO_ERR_SHAPE,
-          "k 32: expected a multiple of 64 with 4 sections" },
-    };
-    for (size_t x = 0; x < sizeof cases / sizeof *cases; x++) {
-        ordo_gemm_problem p = problem();
-        const int narrow = (int)cases[x].value;
-        if (cases[x].is_int64)
-            memcpy((char *)&p + cases[x].field, &cases[x].value, sizeof cases[x].value);
-        else
-            memcpy((char *)&p + cases[x].field, &narrow, sizeof narrow);
-        refuse_plan(p, ORDO_BACKEND_EMULATOR, cases[x].status, cases[x].message);
-    }
-    ordo_gemm_problem p = problem();
-    p.size = 3;
-    refuse_plan(p, ORDO_BACKEND_CPU, ORDO_ERR_ARGUMENT, "problem.size 3");
-    p = problem(), p.add = true, p.c_dtype = ORDO_BF16;
-    refuse_plan(p, ORDO_BACKEND_CPU, ORDO_ERR_ARGUMENT, "c_dtype bf16: expected f32 with add");
-    p = problem(), p.m = p.n = INT64_C(1) << 40;
-    refuse_plan(p, ORDO_BACKEND_CPU, ORDO_ERR_OVERFLOW, "expected less than 2^57 elements");
-    refuse_plan(problem(), ORDO_BACKEND_DEFAULT, ORDO_ERR_ARGUMENT,
-                "backend 0 (default): expected cpu, cuda or emulator");
-    refuse_plan(problem(), ORDO_BACKEND_REF, ORDO_ERR_ARGUMENT, "backend 1 (ref)");
+    NO_PLAN(p.m = -1, EMULATOR, ARGUMENT, "m -1: expected 0..2147483647");
+    NO_PLAN(p.n = -2, EMULATOR, ARGUMENT, "n -2");
+    NO_PLAN(p.k = INT64_C(1) << 31, EMULATOR, ARGUMENT, "k 2147483648");
+    NO_PLAN(p.dtype = 9, EMULATOR, ARGUMENT, "dtype 9 (unknown): backend emulator expects");
+    NO_PLAN(p.dtype = ORDO_F32, EMULATOR, UNSUPPORTED,
+            "dtype 0 (f32): backend emulator expects bf16 or f16");
+    NO_PLAN(p.c_dtype = ORDO_F16, EMULATOR, ARGUMENT, "c_dtype 2 (f16): expected f32 or bf16");
+    NO_PLAN(p.sections = 3, EMULATOR, ARGUMENT, "sections 3: expected 1, 2, 4 or 8");
+    NO_PLAN(p.sections = -1, EMULATOR, ARGUMENT, "sections -1");
+    NO_PLAN(p.sections = 16, EMULATOR, ARGUMENT, "sections 16");
+    NO_PLAN(p.sections = 4, EMULATOR, SHAPE, "k 32: expected a multiple of 64 with 4 sections");
+    NO_PLAN(p.size = 3, CPU, ARGUMENT, "problem.size 3");
+    NO_PLAN((p.add = true, p.c_dtype = ORDO_BF16), CPU, ARGUMENT,
+            "c_dtype bf16: expected f32 with add");
+    NO_PLAN(p.m = p.n = INT64_C(1) << 40, CPU, OVERFLOW, "expected less than 2^57 elements");
+    NO_PLAN((void)p, DEFAULT, ARGUMENT, "backend 0 (default): expected cpu, cuda or emulator");
+    NO_PLAN((void)p, REF, ARGUMENT, "backend 1 (ref)");
+    const ordo_gemm_problem p = problem();
     CHECK_REFUSED(ordo_gemm_plan_create(NULL, &p, ORDO_BACKEND_CPU), ORDO_ERR_ARGUMENT,
                   "plan NULL");
 }
 
-/* A call is refused so, and writes nothing. */
-static void refuse(const ordo_gemm_problem *p, ordo_backend backend, ordo_gemm_call call,
-                   ordo_status status, const char *message)
-{
-    for (int x = 0; x < M * N; x++)
-        c[x] = 7;
-    CHECK_REFUSED(gemm_run(backend, p, &call), status, message);
-    for (int x = 0; x < M * N; x++)
-        CHECK(c[x] == 7);
-}
+/* A call with this change is refused so, and writes nothing. */
+#define REFUSE(backend, change, status, message)                                                   \
+    do {                                                                                           \
+        ordo_gemm_problem p = problem();                                                           \
+        ordo_gemm_call call = valid();                                                             \
+        for (int x = 0; x < M * N; x++)                                                            \
+            c[x] = 7;                                                                              \
+        change;                                                                                    \
+        CHECK_REFUSED_AS(#change, gemm_run(ORDO_BACKEND_##backend, &p, &call), ORDO_ERR_##status,  \
+                         message);                                                                 \
+        for (int x = 0; x < M * N; x++)                                                            \
+            CHECK(c[x] == 7);                                                                      \
+    } while (0)
 
 TEST(wrong_calls_are_refused)
 {
-    const ordo_backend cpu = ORDO_BACKEND_CPU, cuda = ORDO_BACKEND_CUDA;
-    const ordo_gemm_problem p = problem();
-    ordo_gemm_problem with_bias = p, sections = p;
-    with_bias.bias = true, sections.sections = 2;
-    ordo_gemm_call call = valid();
-    call.size = 5;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "call.size 5");
-    call = valid(), call.a.data = NULL;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "a NULL: expected 128 bf16 values");
-    call = valid(), call.c.data = NULL;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "c NULL: expected 64 f32 values");
-    call = valid(), call.b.stride = K - 1;
-    refuse(&p, cpu, call, ORDO_ERR_SHAPE, "b.stride 31: expected at least 32");
-    call = valid(), call.a.stride = -K;
-    refuse(&p, cpu, call, ORDO_ERR_SHAPE, "a.stride -32");
-    call = valid(), call.a.stride = INT64_C(1) << 40;
-    refuse(&p, cpu, call, ORDO_ERR_OVERFLOW, "a.stride 1099511627776");
-    call = valid(), call.a.data = (char *)a + 1;
-    refuse(&p, cpu, call, ORDO_ERR_ALIGN, "a ");
-    call = valid(), call.threads = -1;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "threads -1");
-    call = valid(), call.bias = bias;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "bias given: expected NULL");
-    refuse(&with_bias, cpu, valid(), ORDO_ERR_ARGUMENT, "bias NULL: expected 16 f32 values");
-    call = valid(), call.c.data = a;
-    refuse(&p, cpu, call, ORDO_ERR_ARGUMENT, "c and a overlap in memory");
-    call = valid(), call.bias = c + N;
-    refuse(&with_bias, cpu, call, ORDO_ERR_ARGUMENT, "c and bias overlap in memory");
-    CHECK_REFUSED(ordo_gemm_run(NULL, &call), ORDO_ERR_ARGUMENT, "plan NULL");
+    REFUSE(CPU, call.size = 5, ARGUMENT, "call.size 5");
+    REFUSE(CPU, call.a.data = NULL, ARGUMENT, "a NULL: expected 128 bf16 values");
+    REFUSE(CPU, call.c.data = NULL, ARGUMENT, "c NULL: expected 64 f32 values");
+    REFUSE(CPU, call.b.stride = K - 1, SHAPE, "b.stride 31: expected at least 32");
+    REFUSE(CPU, call.a.stride = -K, SHAPE, "a.stride -32");
+    REFUSE(CPU, call.a.stride = INT64_C(1) << 40, OVERFLOW, "a.stride 1099511627776");
+    REFUSE(CPU, call.a.data = (char *)a + 1, ALIGN, "a ");
+    REFUSE(CPU, call.threads = -1, ARGUMENT, "threads -1");
+    REFUSE(CPU, call.bias = bias, ARGUMENT, "bias given: expected NULL");
+    REFUSE(CPU, p.bias = true, ARGUMENT, "bias NULL: expected 16 f32 values");
+    REFUSE(CPU, call.c.data = a, ARGUMENT, "c and a overlap in memory");
+    REFUSE(CPU, (p.bias = true, call.bias = c + N), ARGUMENT, "c and bias overlap in memory");
+    const ordo_gemm_call fine = valid();
+    CHECK_REFUSED(ordo_gemm_run(NULL, &fine), ORDO_ERR_ARGUMENT, "plan NULL");
 
     /* What only the device needs. */
-    call = valid(), call.a.data = a + 1;
-    refuse(&p, cuda, call, ORDO_ERR_ALIGN, "expected a multiple of 16");
-    call = valid(), call.b.stride = K + 4;
-    refuse(&p, cuda, call, ORDO_ERR_ALIGN, "b.stride 36: expected a multiple of 8 bf16 elements");
-    call = valid(), call.c.stride = N + 2;
-    refuse(&p, cuda, call, ORDO_ERR_ALIGN, "c.stride 18: expected a multiple of 4 f32 elements");
-    refuse(&sections, cuda, valid(), ORDO_ERR_SHAPE, "workspace_bytes 0: expected at least 512");
-    call = valid(), call.workspace = (char *)a + 16, call.workspace_bytes = 512;
-    refuse(&sections, cuda, call, ORDO_ERR_ALIGN, "workspace");
+    REFUSE(CUDA, call.a.data = a + 1, ALIGN, "expected a multiple of 16");
+    REFUSE(CUDA, call.b.stride = K + 4, ALIGN,
+           "b.stride 36: expected a multiple of 8 bf16 elements");
+    REFUSE(CUDA, call.c.stride = N + 2, ALIGN,
+           "c.stride 18: expected a multiple of 4 f32 elements");
+    REFUSE(CUDA, p.sections = 2, SHAPE, "workspace_bytes 0: expected at least 512");
+    REFUSE(CUDA, (p.sections = 2, call.workspace = (char *)a + 16, call.workspace_bytes = 512),
+           ALIGN, "workspace");
 }
 
 TEST(a_plan_says_its_key_and_what_it_keeps)

@@ -18,52 +18,41 @@ static ordo_sum valid(void)
     return s;
 }
 
-/* Both functions refuse it so, and write nothing. */
-static void refuse(const ordo_sum *s, ordo_status status, const char *message)
-{
-    for (int x = 0; x < ELEMENTS; x++)
-        out[x] = 7;
-    CHECK_REFUSED(ordo_sum_tree(s), status, message);
-    CHECK_REFUSED(ordo_sum_tree_device(s, NULL), status, message);
-    CHECK(out[0] == 7 && out[ELEMENTS - 1] == 7);
-}
+/* Both functions refuse a sum with this change so, and write nothing. */
+#define REFUSE(change, status, message)                                                            \
+    do {                                                                                           \
+        ordo_sum s = valid();                                                                      \
+        out[0] = out[ELEMENTS - 1] = 7;                                                            \
+        change;                                                                                    \
+        CHECK_REFUSED_AS(#change, ordo_sum_tree(&s), ORDO_ERR_##status, message);                  \
+        CHECK_REFUSED_AS(#change, ordo_sum_tree_device(&s, NULL), ORDO_ERR_##status, message);     \
+        CHECK(out[0] == 7 && out[ELEMENTS - 1] == 7);                                              \
+    } while (0)
 
 TEST(wrong_numbers_are_refused)
 {
-    ordo_sum s = valid();
     CHECK_INT(ordo_sum_tree(NULL), ORDO_ERR_ARGUMENT);
-    s.size = 3;
-    refuse(&s, ORDO_ERR_ARGUMENT, "sum.size 3");
-    s = valid(), s.dtype = 9;
-    refuse(&s, ORDO_ERR_ARGUMENT, "dtype 9: expected f32, bf16 or f16");
-    s = valid(), s.count = 0;
-    refuse(&s, ORDO_ERR_ARGUMENT, "count 0: expected 1 to 256");
-    s = valid(), s.count = 257;
-    refuse(&s, ORDO_ERR_ARGUMENT, "count 257");
-    s = valid(), s.threads = -1;
-    refuse(&s, ORDO_ERR_ARGUMENT, "threads -1");
-    s = valid(), s.elements = -1;
-    refuse(&s, ORDO_ERR_ARGUMENT, "elements -1");
-    s = valid(), s.elements = INT64_MAX;
-    refuse(&s, ORDO_ERR_OVERFLOW, "elements 9223372036854775807");
+    REFUSE(s.size = 3, ARGUMENT, "sum.size 3");
+    REFUSE(s.dtype = 9, ARGUMENT, "dtype 9: expected f32, bf16 or f16");
+    REFUSE(s.count = 0, ARGUMENT, "count 0: expected 1 to 256");
+    REFUSE(s.count = 257, ARGUMENT, "count 257");
+    REFUSE(s.threads = -1, ARGUMENT, "threads -1");
+    REFUSE(s.elements = -1, ARGUMENT, "elements -1");
+    REFUSE(s.elements = INT64_MAX, OVERFLOW, "elements 9223372036854775807");
 }
 
 TEST(wrong_arrays_are_refused)
 {
     const void *changed[COUNT] = { data[0], NULL, data[2] };
-    ordo_sum s = valid();
-    s.inputs = NULL;
-    refuse(&s, ORDO_ERR_ARGUMENT, "inputs NULL: expected 3 arrays");
-    s = valid(), s.out = NULL;
-    refuse(&s, ORDO_ERR_ARGUMENT, "out NULL");
-    s = valid(), s.inputs = changed;
-    refuse(&s, ORDO_ERR_ARGUMENT, "inputs[1] NULL: expected 32 f32 values");
+    REFUSE(s.inputs = NULL, ARGUMENT, "inputs NULL: expected 3 arrays");
+    REFUSE(s.out = NULL, ARGUMENT, "out NULL");
+    REFUSE(s.inputs = changed, ARGUMENT, "inputs[1] NULL: expected 32 f32 values");
     changed[1] = (const char *)data[1] + 2;
-    refuse(&s, ORDO_ERR_ALIGN, "inputs[1]");
-    s.dtype = ORDO_BF16; /* for which it is aligned */
-    CHECK_INT(ordo_sum_tree(&s), ORDO_OK);
-    s = valid(), s.out = (float *)((char *)out + 1);
-    refuse(&s, ORDO_ERR_ALIGN, "out");
+    REFUSE(s.inputs = changed, ALIGN, "inputs[1]");
+    ordo_sum halves = valid();
+    halves.inputs = changed, halves.dtype = ORDO_BF16; /* for which it is aligned */
+    CHECK_INT(ordo_sum_tree(&halves), ORDO_OK);
+    REFUSE(s.out = (float *)((char *)out + 1), ALIGN, "out");
 }
 
 /* One element before or after an input is too near; the input itself is not, if it is f32. */

@@ -388,57 +388,17 @@ TEST(columns_that_are_not_stored_are_hidden)
 
 /* ---- refusals ---- */
 
-typedef void change(sampling *s);
-#define CHANGE(name, line)                                                                         \
-    static void name(sampling *s)                                                                  \
-    {                                                                                              \
-        line;                                                                                      \
-    }
-CHANGE(no_rows, s->problem.paging.page_rows = 0)
-CHANGE(large_rows, s->problem.paging.page_rows = 65537)
-CHANGE(no_pages, s->problem.paging.pages = 0)
-CHANGE(few_columns, s->problem.paging.table_columns--)
-CHANGE(dense, s->problem.layout = ORDO_DENSE; s->problem.total_q = 0)
-CHANGE(other_total, s->problem.total_kv = 5)
-CHANGE(dropout, s->problem.dropout.p = 0.1)
-CHANGE(blocks, s->problem.blocks.entries = 3)
-CHANGE(extra, s->problem.extras = ORDO_EXTRA_PAGED_KV)
-CHANGE(no_table, s->call.page_table = NULL)
-CHANGE(no_lengths, s->call.kv_lens = NULL)
-CHANGE(ends, s->call.cu_kv = s->cu_q)
-CHANGE(stride, s->call.page_table_stride = 1)
-CHANGE(far_page,
-       *entry(s, 0, s->starts[0] / s->problem.paging.page_rows) = (int32_t)s->problem.paging.pages)
-CHANGE(last_page, *entry(s, 0, (s->end[0] - 1) / s->problem.paging.page_rows) = -1)
-CHANGE(late_start, s->starts[1] = s->kv_lens[1] + 1)
-CHANGE(early_start, s->starts[1] = -1)
-CHANGE(long_sequence, s->kv_lens[2] = MOST + 1)
-
-static const struct refusal {
-    const char *name;
-    change *change;
-    ordo_status status;
-    const char *says;
-} refusals[] = {
-    { "no rows", no_rows, ORDO_ERR_ARGUMENT, "paging.page_rows 0" },
-    { "large rows", large_rows, ORDO_ERR_ARGUMENT, "paging.page_rows 65537" },
-    { "no pages", no_pages, ORDO_ERR_ARGUMENT, "paging.pages 0" },
-    { "few columns", few_columns, ORDO_ERR_SHAPE, "for kv_len 300" },
-    { "dense", dense, ORDO_ERR_UNSUPPORTED, "layout dense" },
-    { "total", other_total, ORDO_ERR_SHAPE, "total_kv 5" },
-    { "dropout", dropout, ORDO_ERR_UNSUPPORTED, "dropout.p 0.1: expected 0 with paging" },
-    { "block mask", blocks, ORDO_ERR_UNSUPPORTED, "blocks.entries 3" },
-    { "extra", extra, ORDO_ERR_UNSUPPORTED, "they are paging" },
-    { "no table", no_table, ORDO_ERR_ARGUMENT, "page_table NULL" },
-    { "no lengths", no_lengths, ORDO_ERR_ARGUMENT, "kv_lens NULL" },
-    { "ends", ends, ORDO_ERR_ARGUMENT, "cu_kv given" },
-    { "stride", stride, ORDO_ERR_ARGUMENT, "page_table_stride 1" },
-    { "page", far_page, ORDO_ERR_SHAPE, "page_table[0][" },
-    { "last page", last_page, ORDO_ERR_SHAPE, " -1: expected 0.." },
-    { "late start", late_start, ORDO_ERR_SHAPE, "kv_starts[1]" },
-    { "early start", early_start, ORDO_ERR_SHAPE, "kv_starts[1] -1" },
-    { "long sequence", long_sequence, ORDO_ERR_SHAPE, "kv_lens[2] 301" },
-};
+/* A sampler over packed queries and pages of 2 to 40 rows. */
+static void open_paged(training *t, sampling *s)
+{
+    uint64_t seed = 77;
+    train(t, ORDO_BACKEND_CPU, &seed);
+    for (sample(s, t, true, &seed);
+         s->problem.layout != ORDO_PACKED || s->problem.paging.page_rows > 40 ||
+         s->problem.paging.page_rows < 2;
+         sample(s, t, true, &seed))
+        sample_free(s);
+}
 
 /* Like forward(), but returns the status. */
 static ordo_status try_forward(const sampling *s)
@@ -453,25 +413,43 @@ static ordo_status try_forward(const sampling *s)
     return status;
 }
 
+/* One with this change is refused so. */
+#define REFUSE(change, status, says)                                                               \
+    do {                                                                                           \
+        training t;                                                                                \
+        sampling s;                                                                                \
+        open_paged(&t, &s);                                                                        \
+        change;                                                                                    \
+        CHECK_REFUSED_AS(#change, try_forward(&s), ORDO_ERR_##status, says);                       \
+        for (int64_t i = 0; i < s.cu_q[SEQUENCES] * s.problem.heads * s.problem.v_head_dim; i++)   \
+            CHECK(s.o[i] == 0x7fff);                                                               \
+        sample_free(&s);                                                                           \
+        train_free(&t);                                                                            \
+    } while (0)
+
 TEST(refused_by_name_before_anything_is_written)
 {
-    for (size_t x = 0; x < sizeof refusals / sizeof *refusals; x++) {
-        uint64_t seed = 77;
-        training t;
-        sampling s;
-        train(&t, ORDO_BACKEND_CPU, &seed);
-        for (sample(&s, &t, true, &seed);
-             s.problem.layout != ORDO_PACKED || s.problem.paging.page_rows > 40 ||
-             s.problem.paging.page_rows < 2;
-             sample(&s, &t, true, &seed))
-            sample_free(&s);
-        refusals[x].change(&s);
-        CHECK_REFUSED_AS(refusals[x].name, try_forward(&s), refusals[x].status, refusals[x].says);
-        for (int64_t i = 0; i < s.cu_q[SEQUENCES] * s.problem.heads * s.problem.v_head_dim; i++)
-            CHECK(s.o[i] == 0x7fff);
-        sample_free(&s);
-        train_free(&t);
-    }
+    REFUSE(s.problem.paging.page_rows = 0, ARGUMENT, "paging.page_rows 0");
+    REFUSE(s.problem.paging.page_rows = 65537, ARGUMENT, "paging.page_rows 65537");
+    REFUSE(s.problem.paging.pages = 0, ARGUMENT, "paging.pages 0");
+    REFUSE(s.problem.paging.table_columns--, SHAPE, "for kv_len 300");
+    REFUSE((s.problem.layout = ORDO_DENSE, s.problem.total_q = 0), UNSUPPORTED, "layout dense");
+    REFUSE(s.problem.total_kv = 5, SHAPE, "total_kv 5");
+    REFUSE(s.problem.dropout.p = 0.1, UNSUPPORTED, "dropout.p 0.1: expected 0 with paging");
+    REFUSE(s.problem.blocks.entries = 3, UNSUPPORTED, "blocks.entries 3");
+    REFUSE(s.problem.extras = ORDO_EXTRA_PAGED_KV, UNSUPPORTED, "they are paging");
+    REFUSE(s.call.page_table = NULL, ARGUMENT, "page_table NULL");
+    REFUSE(s.call.kv_lens = NULL, ARGUMENT, "kv_lens NULL");
+    REFUSE(s.call.cu_kv = s.cu_q, ARGUMENT, "cu_kv given");
+    REFUSE(s.call.page_table_stride = 1, ARGUMENT, "page_table_stride 1");
+    REFUSE(*entry(&s, 0, s.starts[0] / s.problem.paging.page_rows) =
+               (int32_t)s.problem.paging.pages,
+           SHAPE, "page_table[0][");
+    REFUSE(*entry(&s, 0, (s.end[0] - 1) / s.problem.paging.page_rows) = -1, SHAPE,
+           " -1: expected 0..");
+    REFUSE(s.starts[1] = s.kv_lens[1] + 1, SHAPE, "kv_starts[1]");
+    REFUSE(s.starts[1] = -1, SHAPE, "kv_starts[1] -1");
+    REFUSE(s.kv_lens[2] = MOST + 1, SHAPE, "kv_lens[2] 301");
 }
 
 TEST(no_backward_pass_and_no_cuda)
