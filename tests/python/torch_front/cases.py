@@ -310,17 +310,13 @@ class Case:
     def start(self) -> None:
         """Set generators as the case has them, before each run; rng is then what is drawn."""
         torch.manual_seed(self.seed)
-        source, made = self.values["dropout"], None
-        if source == "generator":
-            made = self.keywords["generator"]
+        source, made = self.values["dropout"], self.keywords.get("generator")
+        seeded = torch.manual_seed if made is None else made.manual_seed
+        seeded(self.seed)
         if source in ("drawn", "generator"):
-            if made is not None:
-                made.manual_seed(self.seed)
             pair = torch.randint(2**32, (2,), device=self.device, generator=made)
             self.rng = tuple(pair.tolist())
-            torch.manual_seed(self.seed)
-            if made is not None:
-                made.manual_seed(self.seed)
+            seeded(self.seed)
         if source == "prepared":
             rest = {x: self.keywords[x] for x in ("dropout_p", "causal", "shard", "sequence_ids")
                     if x in self.keywords}  # fmt: skip

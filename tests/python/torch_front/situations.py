@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import cases
@@ -16,6 +17,7 @@ from entries import ENTRIES
 from oracle import Results, differences, expected, far, reference
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -148,19 +150,11 @@ def reduce_overhead(case: Case) -> Results:
 # ---- modes ----
 
 
-def _without(case: Case, mode: Any) -> Results:
-    with mode:
+def _without(case: Case, mode: Callable[[], Any]) -> Results:
+    with mode():
         o, lse = case.function(*leaves(case))
     assert not o.requires_grad
     return Results(o, lse)
-
-
-def no_grad(case: Case) -> Results:
-    return _without(case, torch.no_grad())
-
-
-def inference(case: Case) -> Results:
-    return _without(case, torch.inference_mode())
 
 
 def autocast(case: Case) -> Results:
@@ -186,18 +180,6 @@ def threads(case: Case) -> Results:
 def _compiled(case: Case, **rest: Any) -> Results:
     torch._dynamo.reset()
     return _with(case, torch.compile(case.function, fullgraph=True, **rest))
-
-
-def compile_(case: Case) -> Results:
-    return _compiled(case, backend="aot_eager")
-
-
-def inductor(case: Case) -> Results:
-    return _compiled(case, backend="inductor")
-
-
-def dynamic(case: Case) -> Results:
-    return _compiled(case, backend="aot_eager", dynamic=True)
 
 
 def export(case: Case) -> Results:
@@ -264,17 +246,16 @@ def _checkpointed(case: Case, **rest: Any) -> Results:
     return _with(case, lambda *inputs: checkpoint(case.function, *inputs, **rest))
 
 
-def checkpoint_(case: Case) -> Results:
-    return _checkpointed(case, use_reentrant=False)
-
-
 def checkpoint_reentrant(case: Case) -> Results:
     inputs = leaves(case)
-    o, lse = checkpoint(case.function, *inputs, use_reentrant=True)
+    return _accumulated(case, inputs, *checkpoint(case.function, *inputs, use_reentrant=True))
+
+
+def _accumulated(case: Case, inputs: list[Tensor], o: Tensor, lse: Tensor | None) -> Results:
+    """With gradients that backward() leaves in the inputs."""
     ends = [(x, y) for x, y in zip((o, lse), case.upstream(o, lse)) if y is not None]
     torch.autograd.backward(*zip(*ends))
-    made = ENTRIES[case.values["entry"]].parts([x.grad for x in inputs])
-    return Results(o, lse, *made)
+    return Results(o, lse, *ENTRIES[case.values["entry"]].parts([x.grad for x in inputs]))
 
 
 def selective(case: Case) -> Results:
@@ -288,15 +269,11 @@ def selective(case: Case) -> Results:
     return _checkpointed(case, use_reentrant=False, context_fn=contexts)
 
 
-def _hooked(case: Case, hooks: Any) -> Results:
+def _hooked(case: Case, hooks: Callable[[], Any]) -> Results:
     inputs = leaves(case)
-    with hooks:
+    with hooks():
         o, lse = case.function(*inputs)
     return Results(o, lse, *gradients(case, o, lse, inputs))
-
-
-def hooks(case: Case) -> Results:
-    return _hooked(case, torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone))
 
 
 def hooks_with_strides(case: Case) -> Results:
@@ -306,11 +283,7 @@ def hooks_with_strides(case: Case) -> Results:
         kind = ("heads first", "negative")[case.seed % 2]
         return laid(x, kind) if x.dim() > 2 and x.is_floating_point() else x
 
-    return _hooked(case, torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x))
-
-
-def offload(case: Case) -> Results:
-    return _hooked(case, torch.autograd.graph.save_on_cpu())
+    return _hooked(case, partial(saved_tensors_hooks, pack, lambda x: x))
 
 
 def compiled_autograd(case: Case) -> Results:
@@ -319,11 +292,7 @@ def compiled_autograd(case: Case) -> Results:
     o, lse = case.function(*inputs)
     compiler = torch.compile(backend="eager", dynamic=False)
     with torch._dynamo.compiled_autograd._enable(compiler):
-        for x in inputs:
-            x.grad = None
-        ends = [(x, y) for x, y in zip((o, lse), case.upstream(o, lse)) if y is not None]
-        torch.autograd.backward(*zip(*ends))
-    return Results(o, lse, *ENTRIES[case.values["entry"]].parts([x.grad for x in inputs]))
+        return _accumulated(case, inputs, o, lse)
 
 
 def dtensor(case: Case) -> Results:
@@ -339,14 +308,16 @@ def dtensor(case: Case) -> Results:
 
 
 CHEAP: dict[str, Callable[[Case], Results]] = {
-    "eager": eager, "again": again, "retained": retained, "no_grad": no_grad,
-    "inference": inference, "autocast": autocast, "threads": threads, "make_fx": make_fx_,
-    "jit": jit, "fake": fake, "mode": mode, "checkpoint": checkpoint_,
-    "checkpoint reentrant": checkpoint_reentrant, "selective": selective, "hooks": hooks,
-    "hooks with strides": hooks_with_strides, "offload": offload, "dtensor": dtensor,
+    "eager": eager, "again": again, "retained": retained,
+    "no_grad": partial(_without, mode=torch.no_grad), "inference": partial(_without, mode=torch.inference_mode),
+    "autocast": autocast, "threads": threads, "make_fx": make_fx_, "jit": jit, "fake": fake, "mode": mode,
+    "checkpoint": partial(_checkpointed, use_reentrant=False), "checkpoint reentrant": checkpoint_reentrant,
+    "selective": selective, "hooks": partial(_hooked, hooks=partial(saved_tensors_hooks, torch.clone, torch.clone)),
+    "hooks with strides": hooks_with_strides, "offload": partial(_hooked, hooks=save_on_cpu), "dtensor": dtensor,
 }  # fmt: skip
 DEAR: dict[str, Callable[[Case], Results]] = {
-    "compile": compile_, "inductor": inductor, "dynamic": dynamic, "export": export,
+    "compile": partial(_compiled, backend="aot_eager"), "inductor": partial(_compiled, backend="inductor"),
+    "dynamic": partial(_compiled, backend="aot_eager", dynamic=True), "export": export,
     "compiled autograd": compiled_autograd,
 }  # fmt: skip
 
