@@ -71,6 +71,14 @@ def sequence(problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, 
     return made
 
 
+def tree(values):
+    """Neighbours, then neighbouring sums; the last of an odd number goes up as it is."""
+    while len(values) > 1:
+        pairs = [values[x : x + 2] for x in range(0, len(values), 2)]
+        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]
+
+
 def close(got, expected, tolerance):
     """Within `tolerance` of the largest element; infinities in the same places."""
     got = np.asarray(got, np.float64)

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import ordo
 import pytest
-
-
-def tree(values):
-    """Neighbours, then neighbouring sums; the last of an odd number goes up as it is."""
-    while len(values) > 1:
-        pairs = [values[x : x + 2] for x in range(0, len(values), 2)]
-        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-    return values[0]
+from reference import tree
 
 
 def draw(count, shape=(7, 31), kind=np.float32):

@@ -7,6 +7,7 @@ import ordo.torch
 import pytest
 import torch
 import torch.nn.functional as F
+from reference import tree
 from torch.utils.flop_counter import FlopCounterMode
 
 ROWS, HEADS, KV_HEADS = 300, 4, 2
@@ -125,13 +126,6 @@ def test_sequences_and_parts_count_their_own_rows_and_masks_all():
 
 
 # ---- sums in the order of a tree ----
-
-
-def tree(values):
-    while len(values) > 1:
-        pairs = [values[x : x + 2] for x in range(0, len(values), 2)]
-        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-    return values[0]
 
 
 def draw(count, dtype, shape=(33, 17)):

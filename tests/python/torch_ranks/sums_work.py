@@ -8,6 +8,7 @@ import ordo
 import torch
 import torch.distributed as dist
 from ordo.torch import distributed as od
+from reference import tree
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -30,15 +31,6 @@ def leaf(index, dtype, shape=(37, 11)):
     return x.to(DTYPES[dtype])
 
 
-def plain_tree(leaves):
-    """The definition, by tensor operations."""
-    leaves = [x.float() for x in leaves]
-    while len(leaves) > 1:
-        pairs = [leaves[x : x + 2] for x in range(0, len(leaves), 2)]
-        leaves = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-    return leaves[0]
-
-
 # ---- plain functions ----
 
 
@@ -53,7 +45,7 @@ def functions(count, dtype):
     width = -(-whole.numel() // ranks)
     assert torch.equal(piece, whole.view(-1)[rank * width : (rank + 1) * width])
     mean = od.ordered_mean([float(x.float().sum()) for x in leaves])
-    expected = plain_tree([leaf(x, dtype) for x in range(count)])
+    expected = tree([leaf(x, dtype).float() for x in range(count)])
     arrival = sum(leaf(x, dtype).float() for x in range(count))
     assert count == 1 or not torch.equal(arrival, expected)  # the order can be seen in the bits
     return {
@@ -130,9 +122,9 @@ def expected_gradients(count, dtype):
     for index in range(count):
         leaves.append(torch.autograd.grad(loss_of(model, index, dtype), parameters))
         (loss_of(model, index, dtype) / count).backward()
-    tree = [(plain_tree(each) / count).to(DTYPES[dtype]) for each in zip(*leaves)]
-    assert digest(tree) != digest([p.grad for p in parameters])  # added in the order of arrival
-    return tree
+    sums = [(tree([x.float() for x in each]) / count).to(DTYPES[dtype]) for each in zip(*leaves)]
+    assert digest(sums) != digest([p.grad for p in parameters])  # added in the order of arrival
+    return sums
 
 
 def gradients(count, dtype):

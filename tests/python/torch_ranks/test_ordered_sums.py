@@ -17,6 +17,7 @@ from ordo.torch.distributed import _ordered_norm, _tree, ordered_clip_grad_norm_
 from ordo.torch.distributed._ordered import _share
 from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
 from ranks_kit import run, values
+from reference import tree
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -113,14 +114,6 @@ def test_an_aligned_block_needs_few_sums():
         assert most <= log + 1 and counter.nodes == [_tree.Node(log, 0)]
 
 
-def by_definition(squares):
-    """The tree of _tree.py, as its definition reads."""
-    while len(squares) > 1:
-        pairs = zip(squares[0::2], squares[1::2])
-        squares = [a + b for a, b in pairs] + squares[len(squares) & ~1 :]
-    return squares[0]
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 4 make a few elements a tree of many blocks and levels."""
@@ -139,7 +132,7 @@ def test_shards_of_any_cut_give_one_norm(small_blocks):
     for elements in [*range(1, 40), 255, 256, 257, 1023, 3000]:
         x = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
         x[draw.randrange(elements)] = 1e30  # in float64 alone a finite square
-        expected = by_definition(x.double().square().tolist())
+        expected = tree(x.double().square().tolist())
         for count in (0, 0, 1, 1, 3, 3):
             cuts = sorted([0, elements, *(draw.randrange(elements + 1) for _ in range(count))])
             nodes, sums = [], []
@@ -156,10 +149,10 @@ def test_norms_of_many_gradients_are_those_of_each():
     lengths = [1, 255, 256, 257, 70_000, 3, 0, 300_000, 66_000, 512]
     types = [torch.float32, torch.bfloat16, torch.float16]
     gradients = [torch.randn(n, generator=draw).to(types[x % 3]) for x, n in enumerate(lengths)]
-    squares = [by_definition(x.double().square().tolist()) for x in gradients if len(x)]
+    squares = [tree(x.double().square().tolist()) for x in gradients if len(x)]
     for each, square in zip((x for x in gradients if len(x)), squares):
         assert _norm([each]) == math.sqrt(square)
-    assert _norm(gradients) == math.sqrt(by_definition(squares))
+    assert _norm(gradients) == math.sqrt(tree(squares))
     gradients[4][7] = math.nan
     assert math.isnan(_norm(gradients))
     assert _norm([]) == 0.0
