@@ -12,21 +12,17 @@ from bits import same
 transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
+from test_transformers_models import registered, small  # noqa: E402, F401
 from transformers import masking_utils  # noqa: E402
 from transformers.masking_utils import create_causal_mask, create_chunked_causal_mask  # noqa: E402
 
-SMALL = dict(
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64,
-    intermediate_size=96, vocab_size=97, head_dim=16, max_position_embeddings=64,
-    bos_token_id=1, eos_token_id=2, pad_token_id=0,
-)  # fmt: skip
 CLASSES = {
-    "gpt2": ("GPT2LMHeadModel", dict(n_layer=2, n_head=4, n_embd=64, vocab_size=97, n_positions=64, bos_token_id=1, eos_token_id=2)),
-    "llama": ("LlamaForCausalLM", dict(SMALL, attention_dropout=0.1)),
-    "mistral": ("MistralForCausalLM", dict(SMALL, sliding_window=6)),
-    "gemma2": ("Gemma2ForCausalLM", dict(SMALL, sliding_window=6, attn_logit_softcapping=5.0)),
-    "bert": ("BertModel", dict(num_hidden_layers=2, num_attention_heads=4, hidden_size=64, intermediate_size=96, vocab_size=97)),
-}  # fmt: skip
+    "gpt2": ("GPT2LMHeadModel", {}),
+    "llama": ("LlamaForCausalLM", dict(attention_dropout=0.1)),
+    "mistral": ("MistralForCausalLM", {}),
+    "gemma2": ("Gemma2ForCausalLM", dict(attn_logit_softcapping=5.0)),
+    "bert": ("BertModel", {}),
+}
 TOKENS = torch.arange(2 * 14).view(2, 14) % 97
 PADDING = torch.ones(2, 14, dtype=torch.long)
 PADDING[0, 9:] = 0  # on the right
@@ -34,15 +30,10 @@ PADDING[1, :4] = 0  # on the left
 RESTARTS = torch.cat([torch.arange(5), torch.arange(9)])[None]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    ordo.transformers.register()
-
-
 def make(name, implementation):
     kind = getattr(transformers, CLASSES[name][0])
     torch.manual_seed(0)
-    model = kind(kind.config_class(**CLASSES[name][1], attn_implementation=implementation))
+    model = kind(small(kind.config_class, **CLASSES[name][1], attn_implementation=implementation))
     assert model.config._attn_implementation == implementation
     return model
 
@@ -167,7 +158,7 @@ def test_bits_do_not_depend_on_the_batch(kind):
     for batch in (1, 3):
         given = {name: None if x is None else x.expand(batch, -1) for name, x in one.items()}
         given = dict(attention_mask=None, past_key_values=None) | given
-        mask = make_mask(config=config, inputs_embeds=torch.zeros(batch, 14, 64), **given)
+        mask = make_mask(config=config, inputs_embeds=torch.zeros(batch, 14, 32), **given)
         for x in (q, q[:1])[: 4 - batch]:  # the mask of three serves three alone
             rest = dict(position_ids=one["position_ids"].expand(len(x), -1)) if "position_ids" in one else {}
             made.append(ordo.transformers.attention_forward(torch.nn.Identity(), x, x, x, mask, **rest)[0])
@@ -210,7 +201,7 @@ def compiled(call):
     return torch.compile(call, backend="aot_eager")
 
 
-LLAMA = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+LLAMA = small(transformers.LlamaConfig, attn_implementation="ordo")
 CHUNKS = masking_utils.chunked_overlay(4, torch.zeros(1, dtype=torch.long))
 WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_utils.causal_mask_function
 SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
@@ -224,8 +215,8 @@ REFUSED = (
     (lambda: mask_of(BOTH(CHUNKS, CAUSAL, CHUNKS)), "chunks beside"),
     (lambda: mask_of(EITHER(CAUSAL, CAUSAL)), "mask or_masks: expected causal"),
     (lambda: mask_of(SPLIT, 6), "packed sequences with other sequences between"),
-    (lambda: with_blocks(torch.zeros(3, 10, 64)), "mask or_mask"),
-    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 64)), "mask or_mask"),
+    (lambda: with_blocks(torch.zeros(3, 10, 32)), "mask or_mask"),
+    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 32)), "mask or_mask"),
     (lambda: make("llama", "ordo").eval().generate_batch([[3, 4, 5]]), r"generate_batch\(\) with attn_implementation ordo"),
     (lambda: compiled(make("llama", "ordo").eval())(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False),
      "packed sequences under torch.compile"),
@@ -261,7 +252,7 @@ def test_transformers_own_flash_path_takes_our_functions(monkeypatch):
     model = make("llama", "ordo")
     module = model.model.layers[0].self_attn.train()
     module.config._attn_implementation_internal = "flash_attention_2"
-    q, k, v = (torch.randn(2, heads, 14, 16) for heads in (4, 2, 2))
+    q, k, v = (torch.randn(2, heads, 14, 8) for heads in (4, 2, 2))
     for mask, window in ((None, None), (PADDING.bool(), None), (None, 5)):
         results = []
         for forward in (flash_attention_forward, ordo.transformers.attention_forward):

@@ -11,29 +11,18 @@ transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
 from ordo.transformers import attention_forward, attention_mask  # noqa: E402
-from test_transformers_models import pair  # noqa: E402
+from test_transformers_models import TOKENS, pair, registered, small  # noqa: E402, F401
 from transformers import masking_utils  # noqa: E402
 from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 
-SMALL = dict(
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
-    intermediate_size=48, vocab_size=97, head_dim=8, max_position_embeddings=64,
-    bos_token_id=1, eos_token_id=2, pad_token_id=0,
-)  # fmt: skip
-TOKENS = torch.arange(30).view(3, 10) * 7 % 90 + 3
 HOLES = torch.ones(3, 10, dtype=torch.long)
 HOLES[0, 7:] = 0
 HOLES[1, :3] = 0
 HOLES[2, 3:6] = 0
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    ordo.transformers.register()
-
-
 def llama(implementation="ordo", **extra):
-    config = transformers.MistralConfig(**SMALL, **dict(sliding_window=None) | extra)
+    config = small(transformers.MistralConfig, **dict(sliding_window=None) | extra)
     config._attn_implementation = implementation
     torch.manual_seed(0)
     return transformers.MistralForCausalLM(config).eval()
@@ -47,7 +36,7 @@ def masks(make=masking_utils.create_causal_mask, padding=None, rows=10, **settin
     """The same mask as transformers makes it for us and for eager attention."""
     made = []
     for implementation in ("ordo", "eager"):
-        config = transformers.LlamaConfig(**SMALL)
+        config = small(transformers.LlamaConfig)
         config._attn_implementation, config.sliding_window = implementation, 4
         given = dict(config=config, inputs_embeds=torch.zeros(3, rows, 32), past_key_values=None)
         made.append(make(attention_mask=padding, **given, **settings))
@@ -88,7 +77,7 @@ def test_a_graph_reads_the_same_mask(name):
         settings = dict(attention_mask=None, past_key_values=None)
         return MAKERS[name](config=config, inputs_embeds=x, **settings).pattern[:3]
 
-    config = transformers.LlamaConfig(**SMALL, attn_implementation="ordo")
+    config = small(transformers.LlamaConfig, attn_implementation="ordo")
     config.sliding_window = 4
     x = torch.zeros(3, 10, 32)
     assert torch.compile(pattern, backend="eager", fullgraph=True)(x) == pattern(x)
@@ -208,7 +197,7 @@ def test_one_wait_for_all_layers_of_a_step(monkeypatch):
 
 def chunked(q, chunk, padding=None, cached=0):
     """attention_forward() under chunks; the mask of eager attention beside it."""
-    config = transformers.LlamaConfig(**SMALL)
+    config = small(transformers.LlamaConfig)
     config.attention_chunk_size = chunk
     made = []
     for config._attn_implementation in ("ordo", "eager"):
