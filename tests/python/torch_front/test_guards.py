@@ -145,29 +145,22 @@ def test_other_data_behind_an_input(which):
             o.sum().backward()
 
 
-WRITTEN = ("cu_q", "cu_kv", "q_lens", "kv_lens", "slopes", "sequence_ids", "sink", "rng_state")
+WRITTEN = ("k", "cu_q", "cu_kv", "q_lens", "kv_lens", "slopes", "sequence_ids", "sink", "rng_state")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_list_that_is_written_to_between_the_passes_is_an_error(name):
+def test_what_is_written_to_between_the_passes_is_an_error(name):
     case = next((x for x in CASES if x != "layer" and name in CASES[x][1]), "dropout")
     make, keywords = CASES[case]
     keywords = dict(keywords)
     if name == "rng_state":
         keywords["rng_state"] = torch.tensor([1, 2])
-    keywords[name] = keywords[name].clone()
-    inputs = make()
+    inputs = [x * 1 for x in make()]
+    written = inputs[1] if name == "k" else keywords[name].clone()
+    if name != "k":
+        keywords[name] = written
     o, _ = attention(*inputs, **keywords)
-    keywords[name] += 1
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        o.sum().backward()
-
-
-def test_an_input_that_is_written_to_between_the_passes_is_an_error():
-    inputs = [x.detach().clone().requires_grad_() for x in tensors()]
-    given = [x * 1 for x in inputs]
-    o, _ = attention(*given)
-    given[1].zero_()
+    written.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.sum().backward()
 
@@ -295,22 +288,3 @@ def test_masks_of_as_many_blocks_have_lists_of_their_own():
         parts = [attention(*[x[:, at : at + ends] for x in inputs])[0] for at in range(0, 130, ends)]
         assert torch.allclose(o, torch.cat(parts, 1), atol=1e-6)
 
-
-def test_the_causal_corners_of_sdpa():
-    """Bottom-right in aten's operators for CUDA, top-left in that of the CPU."""
-    from ordo.torch import _sdpa
-
-    q, k, v = (x.transpose(1, 2) for x in (Q[:, :5, :2], K, V))
-    o = _sdpa._sdpa_forward(q, k, v, is_causal=True)[0].transpose(1, 2)
-    assert same(o, attention(Q[:, :5, :2], K, V, causal=True)[0])
-    o = _sdpa._cpu_forward(q, k, v, is_causal=True)[0].transpose(1, 2)
-    assert same(o, attention(Q[:, :5, :2], K, V, causal="top-left")[0])
-
-
-def test_out_of_sdpa_is_laid_out_as_the_query():
-    from ordo.torch import _sdpa
-
-    for q in (Q.transpose(1, 2), Q.transpose(1, 2).contiguous()):
-        k, v = (x.transpose(1, 2) for x in (K, V))
-        out = _sdpa._sdpa_forward(q, k, v)[0]
-        assert out.stride() == torch.empty_like(q).stride()

@@ -81,6 +81,11 @@ def both(function, given, dout, *rest, **rules):
     return [o.detach(), *torch.autograd.grad(o, given, dout)]
 
 
+def sdpa_of(compiled):
+    sdpa = F.scaled_dot_product_attention
+    return torch.compile(sdpa, fullgraph=True, backend="aot_eager") if compiled else sdpa
+
+
 @pytest.fixture
 def as_on_cuda(monkeypatch):
     """CPU tensors take the operators of CUDA: bias.py calls aten's flash attention with them."""
@@ -100,10 +105,7 @@ def as_on_cuda(monkeypatch):
 def test_a_lower_right_bias_where_aten_has_flash_attention(active, as_on_cuda, shape, compiled):
     given, dout = inputs(*shape), torch.rand(2, 4, shape[0], 16)
     mask = bias.causal_lower_right(*shape)
-    sdpa = F.scaled_dot_product_attention
-    if compiled:
-        sdpa = torch.compile(sdpa, fullgraph=True, backend="aot_eager")
-    for x, y in zip(both(sdpa, given, dout, mask), both(ours, given, dout, causal=True)):
+    for x, y in zip(both(sdpa_of(compiled), given, dout, mask), both(ours, given, dout, causal=True)):
         assert same(x, y)
 
 
@@ -114,10 +116,7 @@ def test_a_lower_right_bias_where_aten_has_flash_attention(active, as_on_cuda, s
 @pytest.mark.parametrize("variant", ["causal_upper_left", "causal_lower_right"])
 def test_biases_of_the_cpu(active, variant, shape, compiled):
     given, dout = inputs(*shape), torch.rand(2, 4, shape[0], 16)
-    sdpa = F.scaled_dot_product_attention
-    if compiled:
-        sdpa = torch.compile(sdpa, fullgraph=True, backend="aot_eager")
-    found = both(sdpa, given, dout, getattr(bias, variant)(*shape))
+    found = both(sdpa_of(compiled), given, dout, getattr(bias, variant)(*shape))
     causal = "top-left" if variant == "causal_upper_left" else True
     for x, y in zip(found, both(ours, given, dout, causal=causal)):
         close(x, y.double(), torch.float32)
@@ -126,15 +125,21 @@ def test_biases_of_the_cpu(active, variant, shape, compiled):
 # The kernels registered for CUDA, fed by hand.
 
 
+@pytest.mark.parametrize("rows", [33, 20])
 @pytest.mark.parametrize("p", [0.0, 0.1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_dense_operator(p, causal):
-    q, k, v = (x.detach() for x in inputs(heads=4, kv_heads=2))
+def test_the_dense_operator(p, causal, rows):
+    """Causal is bottom-right here, in the operator of the CPU top-left."""
+    q, k, v = (x.detach() for x in inputs(rows, heads=4, kv_heads=2))
+    if rows != 33:  # as attention() has them
+        q = q.transpose(1, 2).contiguous().transpose(1, 2)
+        first = _sdpa._cpu_forward(q, k, v, is_causal=causal)[0]
+        assert same(first, ours(q, k, v, causal="top-left" if causal else False))
     out, lse, cum_q, cum_k, max_q, max_k, state, unused, debug = _sdpa._sdpa_forward(
         q, k, v, p, causal, True, scale=0.3
     )
-    assert (cum_q, cum_k, max_q, max_k) == (None, None, 33, 33)
-    assert out.stride() == q.stride() and lse.shape == (2, 4, 33)
+    assert (cum_q, cum_k, max_q, max_k) == (None, None, rows, 33)
+    assert out.stride() == q.stride() and lse.shape == (2, 4, rows)
     assert state.dtype == torch.uint64 and state.shape == (2,) and unused.shape == ()
     rng = state.view(torch.int64)
     rules = dict(causal=causal, dropout_p=p, rng_state=rng if p else None, scale=0.3)
@@ -144,7 +149,7 @@ def test_the_dense_operator(p, causal):
     assert debug.numel() == (2 * 4 * 128 * 128 if p else 0)
     dout = torch.rand_like(out)
     grads = _sdpa._sdpa_backward(
-        dout, q, k, v, out, lse, None, None, 33, 33, p, causal, state, unused, scale=0.3
+        dout, q, k, v, out, lse, None, None, rows, 33, p, causal, state, unused, scale=0.3
     )
     for x, y, like in zip(grads, torch.autograd.grad(other, leaves, dout), (q, k, v)):
         assert same(x, y) and x.stride() == like.stride()
