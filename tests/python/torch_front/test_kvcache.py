@@ -279,44 +279,26 @@ def test_one_length_for_all_and_open_windows_in_every_form():
         assert same(call(window=window), expected)
 
 
-def asserted(monkeypatch):
-    """(whether it holds, words) of each assertion on a device."""
-    made = []
-    monkeypatch.setattr(torch, "_assert_async", lambda holds, says: made.append((holds, says)))
-    return made
-
-
-@pytest.mark.parametrize("new, pairs", [(True, 1), (False, 0)])
-def test_a_device_stops_where_one_sequence_gets_keys_twice(monkeypatch, new, pairs):
-    """Entries on a device are not read by the host: the check is an assertion there."""
+def test_a_device_stops_where_an_entry_is_wrong(monkeypatch):
+    """Entries on a device are not read by the host: the checks are assertions there. PyTorch would
+    take -1 for the last sequence, or the last row, and not stop."""
     from ordo.compat import _cache
 
-    checks = asserted(monkeypatch)
-    q = torch.empty(3, 1, 2, 16, device="meta")
-    keys = torch.empty(4, 8, 2, 16, device="meta")
-    added = q if new else None
-    index = torch.zeros(3, dtype=torch.int32, device="meta")
-    _cache._rows(q, _cache.Cache(keys, keys, added, added, None, index, None), index)
-    said = [says for _, says in checks if "expected each once" in says]
-    assert len(said) == pairs and all(x.startswith("cache_batch_idx: ") for x in said)
+    said = []
+    monkeypatch.setattr(torch, "_assert_async", lambda holds, says: said.append(says.partition(": ")))
+    q, keys = torch.empty(3, 1, 2, 16, device="meta"), torch.empty(4, 8, 2, 16, device="meta")
+    table, some = torch.empty(8, 4, device="meta"), torch.zeros(3, dtype=torch.int32, device="meta")
+    for new in (None, q):
+        said.clear()
+        cache = _cache.Cache(keys, keys, new, new, some, some, _cache.Rotary(table, table, True))
+        _, used = _cache._rows(q, cache, _cache._lengths(q, cache))
+        twice = [x[0] for x in said if "expected each once" in x[2]]
+        assert twice == ([] if new is None else ["cache_batch_idx"])
+    _cache._turn(q, q, cache, used, Arguments(causal=True))
+    inside = [x[0] for x in said if "negative" in x[2]]
+    assert inside == ["cache_seqlens", "cache_batch_idx", "rotary position"]
     for entries, once in (([3, 0, 2], True), ([3, 0, 3], False), ([], True)):
         assert _cache._distinct(torch.tensor(entries, dtype=torch.int32)).item() is once
-
-
-def test_a_device_stops_where_a_number_is_not_in_the_cache(monkeypatch):
-    """PyTorch would take -1 for the last sequence, or the last row, and not stop."""
-    from ordo.compat import _cache
-
-    checks = asserted(monkeypatch)
-    q = torch.empty(3, 1, 2, 16, device="meta")
-    keys = torch.empty(4, 8, 2, 16, device="meta")
-    table = torch.empty(8, 4, device="meta")
-    some = torch.zeros(3, dtype=torch.int32, device="meta")
-    cache = _cache.Cache(keys, keys, q, q, some, some, _cache.Rotary(table, table, True))
-    _, used = _cache._rows(q, cache, _cache._lengths(q, cache))
-    _cache._turn(q, q, cache, used, Arguments(causal=True))
-    said = [says.partition(": ") for _, says in checks if "negative" in says]
-    assert [x[0] for x in said] == ["cache_seqlens", "cache_batch_idx", "rotary position"]
     for entries, inside in (([3, 0], True), ([-1, 0], False), ([4, 0], False), ([], True)):
         for dtype in (torch.int32, torch.int64):
             assert _cache._all_within(torch.tensor(entries, dtype=dtype), 3).item() is inside
