@@ -166,11 +166,11 @@ def test_errors_are_runtime_errors_and_wrong_arguments_value_errors(call, status
 
 def test_nothing_decides_by_the_text_of_a_message():
     """Programs decide by the status; messages are for people, and their wording may change."""
-    decides = re.compile(r"\bin (str\(\w*(error|failure)\)|\w+\.message\b)|\.message (==|!=)")
+    decides = re.compile(r"\bin str\(\w*(error|failure)\)|\.message\b")
     lines = [
         f"{file.name}: {line.strip()}"
         for file in PACKAGE.rglob("*.py")
         for line in file.read_text().splitlines()
-        if decides.search(line)
+        if decides.search(line) and file.name != "_library.py"  # which defines it
     ]
     assert lines == []

@@ -69,12 +69,9 @@ def test_a_side_of_a_window_may_be_open(same_as, windows):
     expected, _ = attention(*INPUTS, window=same_as)
     for window in windows:
         assert same(attention(*INPUTS, window=window)[0], expected)
-
-
-def test_a_window_that_hides_nothing_is_none():
-    for right in (0, 5):
-        window = dict(causal=True, window=(-1, right))
-        assert same(attention(*INPUTS, **window)[0], attention(*INPUTS, causal=True)[0])
+    lower, _ = attention(*INPUTS, causal=True)
+    for right in (0, 5):  # it hides nothing that the mask shows
+        assert same(attention(*INPUTS, causal=True, window=(-1, right))[0], lower)
 
 
 def test_words_for_causal():
@@ -91,18 +88,12 @@ def test_words_for_causal():
     [
         (5, (5, 0)), (np.int64(5), (5, 0)), (torch.tensor(5), (5, 0)), (np.array([5, 6]), (5, 6)),
         ([np.uint64(5), torch.tensor(6)], (5, 6)), (torch.tensor([5, 6]), (5, 6)),
+        (2**64 - 1, (-1, 0)), (2**63, (-(2**63), 0)), (2**63 - 1, (2**63 - 1, 0)),
     ],
 )  # fmt: skip
 def test_seeds_of_every_kind(seed, pair):
     one, other = (attention(*INPUTS, dropout_p=0.5, **x)[0] for x in (dict(seed=seed), dict(rng_state=torch.tensor(pair))))
-    assert same(one, other)
-
-
-def test_seeds_of_64_bits():
-    for seed, signed in ((2**64 - 1, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1)):
-        one = attention(*INPUTS, dropout_p=0.3, seed=seed)[0]
-        assert same(one, attention(*INPUTS, dropout_p=0.3, rng_state=torch.tensor([signed, 0]))[0])
-    assert not same(one, attention(*INPUTS, dropout_p=0.3, seed=3)[0])
+    assert same(one, other) and not same(one, attention(*INPUTS, dropout_p=0.5, seed=3)[0])
 
 
 def test_a_seed_lies_where_the_queries_are():
@@ -194,25 +185,6 @@ def test_chunks_with_dropout_at_blocks_of_keep_bits(step):
         assert same(got[0], whole[:, part]) and same(got[1], lse[:, :, part])
     with pytest.raises(ordo.Error, match="shard.row0 8: expected a multiple of 16 with dropout"):
         attention(q[:, 8:20], k, v, shard=ordo.Shard(row0=8, q_total=150, kv_total=150), **rules)
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_the_bits_of_an_h200(dropout, tmp_path, monkeypatch, command):
-    """ORDO_EMULATE: CPU tensors get the bits of a GPU, which an audit finds equal."""
-    monkeypatch.setenv("ORDO_EMULATE", "h200")
-    ordo.torch._front.forget_plans()
-    inputs, dout = tensors(1, 150, 150, 4, 2, 64, 64, torch.bfloat16)
-    rules = dict(causal=True, dropout_p=dropout, seed=5)
-    made = results(inputs, dout, **rules)
-    problem = ordo.Problem(q_len=150, head_dim=64, heads=4, kv_heads=2, dtype="bf16", mask="causal", dropout=dropout)
-    plan = ordo.Plan(problem, "h200", backend="emulator")
-    names = dict(zip(("q", "k", "v", "o", "lse", "dq", "dk", "dv"), (*inputs, *made)), dout=dout)
-    ordo.save_call(tmp_path / "call.safetensors", plan, names, seed=5)
-    found = ordo.audit(tmp_path / "call.safetensors")
-    assert found and found.units == 24, str(found)
-    monkeypatch.delenv("ORDO_EMULATE")
-    ordo.torch._front.forget_plans()
-    assert not torch.equal(attention(*inputs, **rules)[1], made[1])
 
 
 # ---- sinks ----

@@ -88,15 +88,6 @@ def test_packed_sequences_have_the_masks_of_their_own(dtype):
             assert (part.abs() - expected).abs().max() < (4e-6 if dtype == torch.float32 else 2**-8)
 
 
-def test_flash_attention_2s_mask_by_name():
-    """The vector of docs/design/dropout-bits.md: batch 1 of two, head 2 of three."""
-    q, k = torch.zeros(2, 64, 3, 8), torch.zeros(2, 128, 3, 8)
-    v = torch.eye(128).view(1, 128, 1, 128).expand(2, -1, 3, -1)
-    seed = (0x0123456789ABCDEF, 0x100001000)
-    o, _ = ordo.torch.attention(q, k, v, dropout_p=0.1, seed=seed, keying="fa2")
-    assert o[1, :, 2].count_nonzero() == 7363
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_compiled_in_one_graph(packed):
     q, k = drawn(30, 4, 16), drawn(50, 2, 16, seed=1)
