@@ -39,13 +39,14 @@ static shape padded(const view *x, int64_t rows, int64_t columns, int32_t dtype)
 }
 
 /* Describe a matrix, after it has been copied if that is necessary. */
-static bool fit_matrix(const char *name, tensor **x, view *seen, ordo_matrix *made, bool *turned)
+static bool fit_matrix(const char *name, tensor **x, view *seen, ordo_matrix *made,
+                       bool *transposed)
 {
-    *turned = false;
+    *transposed = false;
     if (lies(seen, 0, made))
         return true;
-    *turned = lies(seen, 1, made);
-    if (*turned)
+    *transposed = lies(seen, 1, made);
+    if (*transposed)
         return true;
     const shape rows = padded(seen, seen->shape.sizes[0], seen->shape.sizes[1], seen->dtype);
     if (!copy(name, x, seen, &rows))
@@ -125,12 +126,13 @@ static bool run_product(product *p, tensor **made)
     const int32_t type = p->problem.c_dtype == ORDO_F32 ? f32_type : a->dtype;
     const char *const emulate = getenv("ORDO_EMULATE");
     uint32_t threads = 0;
-    bool turned[2];
+    bool transposed[2];
     tensor *rows = NULL;
-    if (!fit_matrix("a", &p->a, &p->x[0], &p->call.a, &turned[0]) ||
-        !fit_matrix("b", &p->b, &p->x[1], &p->call.b, &turned[1]) || !stream_of(a, &p->call.stream))
+    if (!fit_matrix("a", &p->a, &p->x[0], &p->call.a, &transposed[0]) ||
+        !fit_matrix("b", &p->b, &p->x[1], &p->call.b, &transposed[1]) ||
+        !stream_of(a, &p->call.stream))
         return false;
-    p->problem.a_transposed = turned[0], p->problem.b_transposed = turned[1];
+    p->problem.a_transposed = transposed[0], p->problem.b_transposed = transposed[1];
     torch.torch_get_num_threads(&threads);
     p->call.threads = cuda ? 0 : (int)threads;
     const shape dense = contiguous(2, (const int64_t[4]) { p->problem.m, p->problem.n });

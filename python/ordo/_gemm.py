@@ -83,14 +83,14 @@ def _check(name: str, x: Any, shape: tuple[int, ...], kind: Any) -> None:
 
 def _set(matrix: Any, x: Array) -> tuple[Array, bool]:
     """Point `matrix` at an array: what must outlive the call, and whether its columns are the rows."""
-    for turned, rows in enumerate((x, x.T)):
+    for transposed, rows in enumerate((x, x.T)):
         count, length = rows.shape
         step = rows.strides[0] // x.itemsize if count > 1 else length
         if (length <= 1 or rows.strides[1] == x.itemsize) and step >= length and (
             count <= 1 or rows.strides[0] % x.itemsize == 0
         ):  # fmt: skip
             matrix.data, matrix.stride = address(x), step
-            return x, bool(turned)
+            return x, bool(transposed)
     return _set(matrix, np.ascontiguousarray(x))
 
 

@@ -28,7 +28,7 @@ static inline void host_row(const ordo_cuda_block_mask *x, const ordo_band *band
         if (all.some)
             words[key / ORDO_TILE_BITS].seen |= 1u << key % ORDO_TILE_BITS;
         if (all.some && !all.all)
-            words[key / ORDO_TILE_BITS].cut |= 1u << key % ORDO_TILE_BITS;
+            words[key / ORDO_TILE_BITS].partial |= 1u << key % ORDO_TILE_BITS;
     }
 }
 

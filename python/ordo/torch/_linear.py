@@ -64,8 +64,8 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             da = torch.ops.ordo.gemm(grad, b.t())
         if ctx.needs_input_grad[1]:  # laid out as b is: a weight is transposed
-            turned = b.stride(0) == 1 and b.stride(1) != 1
-            db = torch.ops.ordo.gemm(grad.t(), a).t() if turned else torch.ops.ordo.gemm(a.t(), grad)
+            transposed = b.stride(0) == 1 and b.stride(1) != 1
+            db = torch.ops.ordo.gemm(grad.t(), a).t() if transposed else torch.ops.ordo.gemm(a.t(), grad)
         if ctx.needs_input_grad[2]:
             dbias = torch.ops.ordo.gemm(grad.new_ones(1, grad.shape[0]), grad, None, 1, ctx.wide)[0]
         return da, db, dbias, None, None

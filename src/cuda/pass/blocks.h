@@ -27,7 +27,7 @@ enum { ORDO_TILE_BITS = 32 }; /* key tiles of a word of a row, query tiles of a 
 /* A word of a row. */
 typedef struct ordo_tile_word {
     uint32_t seen;         /* bit n: something of key tile 32 w + n is visible */
-    uint32_t cut;          /* of those: the intervals hide some of it */
+    uint32_t partial;      /* of those: the intervals hide some of it */
     int32_t before, count; /* visible key tiles of the row: in the words before this one; in all */
 } ordo_tile_word;
 
@@ -224,7 +224,7 @@ ORDO_HD bool ordo_blocks_sees(const ordo_cuda_block_mask *x, int32_t b, int32_t 
         ordo_blocks_words(x, head, before, r / x->rows) + j / ORDO_TILE_BITS;
     if (!ordo_bit(word->seen, j))
         return false;
-    if (!ordo_bit(word->cut, j))
+    if (!ordo_bit(word->partial, j))
         return true;
     const int64_t at = ordo_blocks_mask(x, b, head) * x->q_len + r;
     return x->first[at] <= c && c <= x->last[at];

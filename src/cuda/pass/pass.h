@@ -144,7 +144,7 @@ ORDO_HD float ordo_pass_dv_scale(const ordo_cuda_pass *pass)
 
 /* Whether scores become logits before the softmax: it finds the largest score before it scales, so
  * a negative scale is applied first, like softcap and ALiBi. */
-ORDO_HD bool ordo_pass_ruled(const ordo_cuda_pass *pass)
+ORDO_HD bool ordo_pass_has_rule(const ordo_cuda_pass *pass)
 {
     return pass->softcap > 0.0f || pass->slopes || pass->scale < 0.0f;
 }

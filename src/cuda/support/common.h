@@ -10,7 +10,7 @@ typedef struct ordo_pass_common {
     ordo_cuda_batch batch;
     ordo_cuda_tensor out[2]; /* o; or dk and dv */
     int32_t head_dim, v_head_dim;
-    bool ruled; /* `rule` applies to scores */
+    bool has_rule; /* `rule` applies to scores */
     ordo_score_rule rule;
     const float *slopes;
     int64_t slopes_sequence;
@@ -32,7 +32,7 @@ ORDO_HD ordo_pass_common ordo_pass_common_of(const ordo_cuda_pass *pass, bool ba
     all.out[1] = backward ? pass->dv : none;
     all.head_dim = pass->head_dim;
     all.v_head_dim = pass->v_head_dim;
-    all.ruled = ordo_pass_ruled(pass);
+    all.has_rule = ordo_pass_has_rule(pass);
     all.rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
     all.slopes = pass->slopes;
     all.slopes_sequence = pass->slopes_sequence;
@@ -40,8 +40,8 @@ ORDO_HD ordo_pass_common ordo_pass_common_of(const ordo_cuda_pass *pass, bool ba
     all.blocks = pass->blocks;
     all.kv_heads = pass->run.kv_heads;
     all.group_heads = pass->run.group_heads;
-    all.scale = all.ruled ? all.rule.natural : pass->scale;
-    all.scale_log2 = all.ruled ? all.rule.to_log2 : pass->scale * (float)ORDO_LOG2_E;
+    all.scale = all.has_rule ? all.rule.natural : pass->scale;
+    all.scale_log2 = all.has_rule ? all.rule.to_log2 : pass->scale * (float)ORDO_LOG2_E;
     all.keep_scale = pass->keep_scale;
     all.keep_bits = pass->keep_scale > 0.0f ? pass->keep_bits : NULL;
     all.ticket = pass->ticket;

@@ -127,7 +127,7 @@ bool ordo_backward_dense(const ordo_cuda_pass *pass)
         ordo_backward_usual_order(pass) || (!pass->f16 && source == ORDO_KEEP_NONE && !carries);
     return pass->layout == ORDO_DENSE && pass->form == ORDO_FORM_FLASH &&
            pass->head_dim == bucket && pass->v_head_dim == bucket &&
-           pass->run.band.low == -ORDO_BAND_OPEN && order && !ordo_pass_ruled(pass) &&
+           pass->run.band.low == -ORDO_BAND_OPEN && order && !ordo_pass_has_rule(pass) &&
            pass->dq.data && (pass->dk.data || pass->carry.out) &&
            (source != ORDO_KEEP_MADE || !carries) && !pass->blocks.start;
 }

@@ -51,7 +51,7 @@ ORDO_DEVICE void mark_row(const row_place &at, ordo_tile_word *words, int lane)
             continue;
         atomicOr(&words[key / ORDO_TILE_BITS].seen, 1u << key % ORDO_TILE_BITS);
         if (!sees.all)
-            atomicOr(&words[key / ORDO_TILE_BITS].cut, 1u << key % ORDO_TILE_BITS);
+            atomicOr(&words[key / ORDO_TILE_BITS].partial, 1u << key % ORDO_TILE_BITS);
     }
 }
 

@@ -110,12 +110,12 @@ ORDO_DEVICE void apply_rule(float (&s)[N], const ordo_score_rule &rule, F place)
 }
 
 /* Scores of a tile to logits in powers of two, less the lse of their rows: P is exp2 of them.
- * `ruled`: with softcap or ALiBi; `lse`: that of the row of element i, in powers of two. */
+ * `has_rule`: with softcap or ALiBi; `lse`: that of the row of element i, in powers of two. */
 template <int SIGN, bool AT_ONCE, int N, typename L, typename F>
-ORDO_DEVICE void relative_logits(float (&s)[N], const ordo_score_rule &rule, bool ruled, L lse,
+ORDO_DEVICE void relative_logits(float (&s)[N], const ordo_score_rule &rule, bool has_rule, L lse,
                                  F place)
 {
-    if (!ruled) {
+    if (!has_rule) {
 #pragma unroll
         for (int i = 0; i < N; i++)
             s[i] = fmaf(s[i], rule.scale, -lse(i));

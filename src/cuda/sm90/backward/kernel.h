@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(384, 1)
     using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
-    /* The cut of a step's tile is loaded one step ahead. Else the compiler may place the load
+    /* The edge of a step's tile is loaded one step ahead. Else the compiler may place the load
      * before the last product of dP, which then waits for it after the others' operands. */
-    const bool CUT_AHEAD = CARRY && !VARLEN;
+    const bool EDGE_AHEAD = CARRY && !VARLEN;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0)
         backward_barriers<Z>();
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        int32_t cut = 0; /* of step j */
+        int32_t edge = 0; /* of step j */
         if constexpr (VARLEN)
             m.zero_keys();
         if (m.leads())
@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_fence();
         m.s(sc, j & 1);
         wgmma_commit();
-        if (CUT_AHEAD)
-            cut = load_shared(Z::CUT + 4 * (j & 1));
+        if (EDGE_AHEAD)
+            edge = load_shared(Z::EDGE + 4 * (j & 1));
         int32_t words; /* of the chain's record, used here */
         if (CARRY && args.carry.in)
             SUMS(args, m.place(args, words), m.thread).load(dk, dv);
@@ -152,11 +152,12 @@ __global__ void __launch_bounds__(384, 1)
             m.dp(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
-                if (args.all.ruled)
+                if (args.all.has_rule)
                     m.score(sc, j, args.all.rule);
                 m.mask_varlen(sc, j, args.all.blocks);
             } else {
-                m.mask(sc, CUT_AHEAD ? cut : load_shared(Z::CUT + 4 * stage), args.run.band.kv_len);
+                m.mask(sc, EDGE_AHEAD ? edge : load_shared(Z::EDGE + 4 * stage),
+                       args.run.band.kv_len);
             }
             m.template gradients<KEYS>(sc, dp, dv, lse, p, ds, j, args, begins);
             named_sync(DS_DONE + 2 * other + m.mine, 256);
@@ -208,8 +209,8 @@ __global__ void __launch_bounds__(384, 1)
             named_arrive(DS_DONE + 2 * stage + (m.mine ^ 1), 256);
             if constexpr (SOURCE == ORDO_KEEP_MADE)
                 m.keep.make(j + Z::KEEP_BUFFERS, args);
-            if (CUT_AHEAD) /* after the last step: of whatever is there, and dropped */
-                cut = load_shared(Z::CUT + 4 * other);
+            if (EDGE_AHEAD) /* after the last step: of whatever is there, and dropped */
+                edge = load_shared(Z::EDGE + 4 * other);
             if (D == 128)
                 m.stats(lse, 0, other);
             if (VARLEN && !last)

@@ -161,14 +161,14 @@ struct backward_math {
     }
 
     /* Sets what the mask hides to -inf. */
-    __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t cut, int kv_len) const
+    __device__ __forceinline__ void mask(float (&sc)[SCORES], int32_t edge, int kv_len) const
     {
-        if (cut == CUT_NOTHING)
+        if (edge == EDGE_NOTHING)
             return;
         const int x = (int)opaque((uint32_t)thread), column = 2 * (x % 4);
         const int key = load_shared(Z::CHAIN + 4) + key_of(x);
-        const int first0 = key >= kv_len ? 1 << 20 : key - column - cut;
-        const int first1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - cut;
+        const int first0 = key >= kv_len ? 1 << 20 : key - column - edge;
+        const int first1 = key + 8 >= kv_len ? 1 << 20 : key + 8 - column - edge;
         const uint32_t seen[2] = { ones_from(before(first0)), ones_from(before(first1)) };
         mask_bits(sc, seen);
     }
@@ -221,7 +221,7 @@ struct backward_math {
                                   away + (float)(query_of(i) - (i & 2 ? 8 : 0)));
     }
 
-    /* STEP_ENDS and STEP_CUT, above the head. */
+    /* STEP_ENDS and STEP_MASKED, above the head. */
     static __device__ __forceinline__ int32_t special(uint32_t j)
     {
         return load_shared(step_at(j) + offsetof(general_step, head));
@@ -283,7 +283,7 @@ struct backward_math {
                                                 const ordo_cuda_block_mask &blocks) const
     {
         int32_t high, low;
-        if (!(special(j) & STEP_CUT))
+        if (!(special(j) & STEP_MASKED))
             return;
         const int row = load_shared(step_at(j) + offsetof(general_step, row));
         const int rows = rows_of(j),

@@ -63,8 +63,8 @@ struct backward_shape {
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
         STEP = KEEP + KEEP_BUFFERS * KEEP_BYTES,
         RING = STEP + STEP_BYTES * STEPS, /* varlen: chains that begin, by their first step */
-        CUT = RING + RING_BYTES * AHEAD,  /* else: how the mask cuts a stage's tile */
-        CHAIN = CUT + (VARLEN ? 0 : 8),   /* steps of the chain, first key, key head, sequence */
+        EDGE = RING + RING_BYTES * AHEAD, /* else: the edge of a stage's tile */
+        CHAIN = EDGE + (VARLEN ? 0 : 8),  /* steps of the chain, first key, key head, sequence */
         KV_FULL = CHAIN + (VARLEN ? 48 : 16), /* barriers, 8 bytes each */
         KV_EMPTY = KV_FULL + 8,
         Q_FULL = KV_EMPTY + 8,
@@ -86,15 +86,15 @@ struct backward_shape {
     static_assert(ROWS * D == 2 * 64 * 64, "each consumer warpgroup has 64 x 64 of dQ");
 };
 
-/* A step's cut: rows of the tile at which key 0 of the chain would be seen, or one of these. */
-enum { CUT_NOTHING = 0x7fffffff, CUT_TAIL = 1 << 28, CUT_ALL = -(1 << 28) };
+/* A step's edge: the row of the tile from which on key 0 of the chain is seen, or one of these. */
+enum { EDGE_NOTHING = 0x7fffffff, EDGE_TAIL = 1 << 28, EDGE_ALL = -(1 << 28) };
 
 /* One step as the planning thread records it for loads and stores. */
 struct backward_step {
     int32_t tile; /* where dQ goes, over all heads; -1: nowhere */
     int32_t turn; /* -1: no more steps */
     int32_t row;  /* first query */
-    int32_t cut;
+    int32_t edge;
     int32_t head; /* query head */
     int32_t sequence;
     int32_t chain; /* steps of the chain that begins here; 0 inside one */
@@ -142,14 +142,14 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
     const ordo_backward_args &args;
     uint32_t step;
 
-    __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, int32_t cut,
+    __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, int32_t edge,
                                            int32_t head, int32_t sequence, int32_t chain,
                                            int32_t key)
     {
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
         mbar_wait(Z::STEP_EMPTY + 8 * (step % Z::AHEAD), (step / Z::AHEAD & 1) ^ 1);
         store_shared2(at, tile, turn);
-        store_shared2(at + 8, row, cut);
+        store_shared2(at + 8, row, edge);
         store_shared2(at + 16, head, sequence);
         store_shared2(at + 24, chain, key);
         mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
@@ -182,7 +182,7 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
         if (CARRY && steps == 0 && no_unseen(args))
             return;
         if (steps == 0) { /* keys that no query sees: one step, fully masked */
-            record(-1, 0, 0, CUT_ALL, q_head, sequence, 1, first_key);
+            record(-1, 0, 0, EDGE_ALL, q_head, sequence, 1, first_key);
             return;
         }
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
@@ -192,8 +192,8 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
             record((head * group_heads + g) * args.q_tiles + i, ordo_walk_turn(&walk, i, key),
                    i * Z::ROWS,
                    high   ? i * Z::ROWS + args.run.band.high
-                   : tail ? CUT_TAIL
-                          : CUT_NOTHING,
+                   : tail ? EDGE_TAIL
+                          : EDGE_NOTHING,
                    q_head + g, sequence, n ? 0 : steps * group_heads, first_key);
             if constexpr (CARRY)
                 prefetch_piece(args, n, steps * group_heads, first_key, kv_head, sequence);
@@ -266,7 +266,7 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
         backward_step x;
         mbar_wait(Z::STEP_FULL + 8 * (step % Z::STEPS), step / Z::STEPS & 1);
         load_shared2(at, x.tile, x.turn);
-        load_shared2(at + 8, x.row, x.cut);
+        load_shared2(at + 8, x.row, x.edge);
         load_shared2(at + 16, x.head, x.sequence);
         load_shared2(at + 24, x.chain, x.key);
         mbar_arrive(Z::STEP_EMPTY + 8 * (step % Z::AHEAD));
@@ -276,7 +276,7 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
                 (int64_t)(x.sequence * heads + x.head) * args.q_tiles * Z::ROWS + x.row;
             const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
             mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
-            store_shared(Z::CUT + 4 * stage, x.cut);
+            store_shared(Z::EDGE + 4 * stage, x.edge);
             mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
             load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
                          x.sequence, policy);

@@ -15,7 +15,7 @@ struct general_step {
     int32_t tile, turn; /* as in backward_step */
     int32_t row;        /* first query, in the tensor */
     float slope;        /* ALiBi's */
-    int32_t head;       /* query head; above it STEP_ENDS, STEP_CUT and STEP_PARTIAL */
+    int32_t head;       /* query head; above it STEP_ENDS, STEP_MASKED and STEP_PARTIAL */
     uint32_t keep;      /* bits given: first block of 64 words; made: sequence and head, */
     uint32_t keep_row, keep_block; /* and the first row and the block of the whole problem */
     /* Block masks, at Z::STEP_OWN: place of the first query among the intervals; and the first
@@ -47,7 +47,7 @@ enum {
     /* Flags of a step's tile; most tiles have none. */
     STEP_PARTIAL = 1 << 29, /* intervals hide some of it */
     STEP_ENDS = 1 << 30,    /* it has rows past its sequence's last one */
-    STEP_CUT = INT32_MIN    /* something in it is hidden; the sign, so that one test tells */
+    STEP_MASKED = INT32_MIN /* something in it is hidden; the sign, so that one test tells */
 };
 
 /* Addition modulo 2^32, for offsets whose intermediate sums may overflow. */
@@ -115,16 +115,16 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                  0, 0 };
     }
 
-    /* STEP_ENDS and STEP_CUT of query tile i. */
+    /* STEP_ENDS and STEP_MASKED of query tile i. */
     static __device__ __forceinline__ int32_t special(const ordo_cuda_sequence &s, int32_t i,
                                                       int32_t key)
     {
         const int32_t shift = i * Z::ROWS - key * Z::KEYS;
         const bool ends = s.q_len - i * Z::ROWS < Z::ROWS;
-        const bool cut = wrapping_sum(s.high, shift) < Z::KEYS - 1 ||
-                         wrapping_sum(s.low, shift) > 1 - Z::ROWS ||
-                         s.kv_len - key * Z::KEYS < Z::KEYS;
-        return (ends ? STEP_ENDS : 0) | (ends || cut ? STEP_CUT : 0);
+        const bool masked = wrapping_sum(s.high, shift) < Z::KEYS - 1 ||
+                            wrapping_sum(s.low, shift) > 1 - Z::ROWS ||
+                            s.kv_len - key * Z::KEYS < Z::KEYS;
+        return (ends ? STEP_ENDS : 0) | (ends || masked ? STEP_MASKED : 0);
     }
 
     /* A chain under a block mask: the query tiles that some query head sees it from, and at each of
@@ -162,7 +162,8 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                 first = false;
                 const float slope =
                     args.all.slopes ? args.all.slopes[b * args.all.slopes_sequence + q_head] : 0.0f;
-                const int32_t partial = ordo_bit(word.cut, key) ? STEP_PARTIAL | STEP_CUT : 0;
+                const int32_t partial =
+                    ordo_bit(word.partial, key) ? STEP_PARTIAL | STEP_MASKED : 0;
                 record(q_head * args.all.batch.tiles + s.query_tile + i,
                        ordo_blocks_turn(&word, key, spt), s.q_row + i * Z::ROWS, slope,
                        q_head | special(s, i, key) | partial, keep_of(s, q_head, i, key),

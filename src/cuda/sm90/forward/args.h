@@ -23,7 +23,7 @@ typedef struct ordo_forward_args {
 
 /* What happens to scores before the softmax. */
 typedef enum ordo_forward_rule {
-    ORDO_RULE_ANY,      /* `ruled` and `rule` say it at run time: the varlen kernel */
+    ORDO_RULE_ANY,      /* `has_rule` and `rule` say it at run time: the varlen kernel */
     ORDO_RULE_NONE,     /* nothing */
     ORDO_RULE_CAP,      /* softcap alone */
     ORDO_RULE_DISTANCE, /* ALiBi alone, with a scale of which rule.h leaves scores as they are */

@@ -12,7 +12,7 @@
 
 /* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it,
  * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
-enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_CUT = 26, LISTED_WHOLE = 28 };
+enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_PARTIAL = 26, LISTED_WHOLE = 28 };
 
 template <class Z> ORDO_DEVICE forward_listed *forward_listed_of(char *smem, uint32_t drawn)
 {
@@ -60,11 +60,13 @@ ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_rec
     for (int m = 0; m < more->rows; m++) {
         const ordo_tile_word *const word =
             more->words + m * args.all.blocks.across + tile / ORDO_TILE_BITS;
-        const bool seen = ordo_bit(word->seen, tile), cut = ordo_bit(word->cut, tile);
+        const bool seen = ordo_bit(word->seen, tile), partial = ordo_bit(word->partial, tile);
         const int first = record->row + 64 * m;
-        const bool whole = seen && !cut && right <= min(record->kv_len, first + record->high + 1) &&
+        const bool whole = seen && !partial &&
+                           right <= min(record->kv_len, first + record->high + 1) &&
                            left >= first + 63 + record->low;
-        says |= seen << (LISTED_SEEN + m) | cut << (LISTED_CUT + m) | whole << (LISTED_WHOLE + m);
+        says |= seen << (LISTED_SEEN + m) | partial << (LISTED_PARTIAL + m) |
+                whole << (LISTED_WHOLE + m);
     }
     return says;
 }

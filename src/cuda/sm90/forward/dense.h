@@ -6,7 +6,7 @@
  * one key tile runs while the scores of the next are computed, and the warpgroups issue their
  * products one after the other (ping-pong), so that the exponentials of one overlap the products of
  * the others. Every row is summed in one order: key tiles downwards, columns as the products add
- * them. The tiles that the mask cuts come before the whole ones. */
+ * them. Partial tiles come before the whole ones. */
 #ifndef CUDA_SM90_FORWARD_DENSE_H
 #define CUDA_SM90_FORWARD_DENSE_H
 
@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
                 keep_words(keep, maker, keep_head, args.all.maker.row0 + (uint32_t)row, place);
             }
         };
-        /* CUT: a tile that rows see in part. */
-        auto soften = [&](float(&s)[Z::COLUMNS / 2], auto cut) {
-            if constexpr (cut.value)
+        /* partial: a tile that rows see in part. */
+        auto soften = [&](float(&s)[Z::COLUMNS / 2], auto partial) {
+            if constexpr (partial.value)
                 mask_from(s, limit, tile * Z::COLUMNS + column);
             if constexpr (made) {
                 float top[2] = { row_top(s, state, 0), row_top(s, state, 1) };
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
         }
         advance();
         /* One iteration of the mainloop: scores of this tile, outputs of the one before. */
-        auto step = [&](auto cut) {
+        auto step = [&](auto partial) {
             float s[Z::COLUMNS / 2];
             given();
             mbar_wait(Z::K_FULL + 8 * stage, parity);
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
             wgmma_wait<1>();
             wgmma_pin(s);
             mbar_arrive_warp(Z::K_EMPTY + 8 * stage, lane);
-            soften(s, cut);
+            soften(s, partial);
             wgmma_wait<0>();
             wgmma_pin(o);
             mbar_arrive_warp(Z::V_EMPTY + 8 * last_stage, lane);

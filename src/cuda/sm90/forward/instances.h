@@ -35,7 +35,7 @@
     INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, true>)                           \
     INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)
 
-/* The instance for keep bits of that source; `rule` is of the ruled ones. */
+/* The instance for keep bits of that source; `rule`: of the kernels that have one. */
 #define ORDO_FORWARD_DECLARE(NAME, ...)                                                            \
     ordo_forward_instance ordo_forward_##NAME(ordo_keep_source source, ordo_forward_rule rule);
 ORDO_FORWARD_INSTANCES(ORDO_FORWARD_DECLARE)

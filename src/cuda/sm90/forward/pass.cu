@@ -10,7 +10,7 @@
 /* Dense, whole head sizes, no window, no sink, nothing added to scores: the dense kernel's. */
 static bool is_dense(const ordo_cuda_pass *pass)
 {
-    return pass->layout == ORDO_DENSE && !ordo_pass_ruled(pass) && !pass->sink &&
+    return pass->layout == ORDO_DENSE && !ordo_pass_has_rule(pass) && !pass->sink &&
            pass->run.band.low <= -ORDO_BAND_OPEN && pass->head_dim == ordo_pass_bucket(pass) &&
            pass->v_head_dim == ordo_pass_bucket(pass) && ordo_pass_bucket(pass) <= 128 &&
            !pass->blocks.start &&
@@ -23,7 +23,7 @@ static bool is_dense(const ordo_cuda_pass *pass)
 static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 {
     const ordo_score_rule rule = ordo_score_rule_of(pass->scale, pass->softcap, pass->slopes);
-    if (!ordo_pass_ruled(pass))
+    if (!ordo_pass_has_rule(pass))
         return ORDO_RULE_NONE;
     if (rule.cap > 0.0f)
         return rule.biased || ordo_pass_bucket(pass) == 64 ? ORDO_RULE_ANY : ORDO_RULE_CAP;

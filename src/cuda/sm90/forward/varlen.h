@@ -14,20 +14,20 @@
 #include "cuda/sm90/forward/keep.h"
 #include "cuda/sm90/zero_rows.h"
 
-/* The window cuts tiles before this one, for the rows of a warpgroup. */
-template <class Z> ORDO_DEVICE int varlen_cut_to(const forward_record &record, int first)
+/* Tiles before this one are partial, for the rows of a warpgroup, by the window. */
+template <class Z> ORDO_DEVICE int varlen_partial_to(const forward_record &record, int first)
 {
     return (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
 }
 
 /* Hides what a sequence's end and band hide of a tile. Limits are read from the record: they are
  * not live in between. In a ragged batch the last tile of V may reach beyond its sequence. `first`:
- * row of the warpgroup `mine`; `row`, `column`: of the thread; the window cuts tiles before
- * `cut_to`. */
+ * row of the warpgroup `mine`; `row`, `column`: of the thread; by the window tiles are partial
+ * before `partial_to`. */
 template <class Z, int N>
 ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
                              const forward_record &record, const pipeline_state<Z::STAGES> &now,
-                             int tile, int first, int row, int column, int mine, int cut_to)
+                             int tile, int first, int row, int column, int mine, int partial_to)
 {
     const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
     if (end > record.kv_len) {
@@ -42,7 +42,7 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
         const int limit = row + record.high + 1 - from;
         mask_diagonal(s, [limit](int c) { return c >= limit; });
     }
-    if (tile < cut_to) {
+    if (tile < partial_to) {
         const int limit = row + record.low - from;
         mask_diagonal(s, [limit](int c) { return c < limit; });
     }
@@ -143,41 +143,41 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         else
             for (; tile > record.first && tile * Z::COLUMNS >= own; tile--)
                 pass_on();
-        /* It sees key tiles down to `stop`, those from `cut_from` on and before `cut_to` in part;
-         * under a block mask the stages say so. */
+        /* It sees key tiles down to `stop`, those from `partial_from` on and before `partial_to` in
+         * part; under a block mask the stages say so. */
         const int begun = tile;
         const int stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
-        const int cut_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
-        const int cut_to = varlen_cut_to<Z>(record, first);
+        const int partial_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
+        const int partial_to = varlen_partial_to<Z>(record, first);
 
         auto away = [&] { return row + record.diagonal - tile * Z::COLUMNS - column; };
         auto all_see = [&] {
             if constexpr (LISTS)
                 return is(LISTED_WHOLE);
             else
-                return tile < cut_from && tile >= cut_to;
+                return tile < partial_from && tile >= partial_to;
         };
-        const bool ruled = RULE == ORDO_RULE_ANY && args.all.ruled;
+        const bool has_rule = RULE == ORDO_RULE_ANY && args.all.has_rule;
         auto soften = [&](float slope, int distance, auto whole) {
             float top[2];
             if constexpr (RULE == ORDO_RULE_CAP)
                 cap_scores<true>(s, args.all.rule);
             if constexpr (RULE == ORDO_RULE_DISTANCE)
                 subtract_distance<-1>(s, slope, distance);
-            if (whole.value || (!varlen_apart<D, SOURCE> && !ruled && all_see())) {
+            if (whole.value || (!varlen_apart<D, SOURCE> && !has_rule && all_see())) {
                 row_tops(
                     top, s,
                     state); /* in both branches: the compiler waits for the outputs after them */
             } else {
-                if (ruled)
+                if (has_rule)
                     apply_rule<-1, true>(s, args.all.rule, [&](float &slope) {
                         slope = record.slope;
                         return away();
                     });
                 if (RULE != ORDO_RULE_ANY || !all_see()) {
                     varlen_mask<Z>(s, args, record, now, tile, first, row, column, mine,
-                                   LISTS ? varlen_cut_to<Z>(record, first) : cut_to);
-                    if (LISTS && (!is(LISTED_SEEN) || is(LISTED_CUT)))
+                                   LISTS ? varlen_partial_to<Z>(record, first) : partial_to);
+                    if (LISTS && (!is(LISTED_SEEN) || is(LISTED_PARTIAL)))
                         listed_mask(s, args, record, more, is(LISTED_SEEN), row,
                                     tile * Z::COLUMNS + column);
                 }
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         };
 #pragma unroll 1
         for (;;) {
-            if (varlen_apart<D, SOURCE> && !ruled && all_see())
+            if (varlen_apart<D, SOURCE> && !has_rule && all_see())
                 step(constant<true>());
             else
                 step(constant<false>());

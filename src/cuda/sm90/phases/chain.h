@@ -166,7 +166,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         float lse[16];
         wide_stats(lse, Z::LSE + ring.stage * Z::STAT_BYTES, x);
         relative_logits<1, false>(
-            s, args.product.all.rule, args.product.all.ruled,
+            s, args.product.all.rule, args.product.all.has_rule,
             [&](int i) { return lse[i / 4 * 2 + i % 2]; },
             [&](float &slope) {
                 slope = __int_as_float(of_step(offsetof(chain_step, slope)));

@@ -114,7 +114,7 @@ template <bool F16> struct scores_math {
     __device__ __forceinline__ void probabilities(float (&d)[SCORES], const tile_state &t) const
     {
         relative_logits<-1, true>(
-            d, args.all.rule, args.all.ruled, [&](int i) { return t.stat[i / 2 % 2]; },
+            d, args.all.rule, args.all.has_rule, [&](int i) { return t.stat[i / 2 % 2]; },
             [&](float &of) {
                 of = slope(t);
                 return away(t);

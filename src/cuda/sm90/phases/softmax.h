@@ -54,7 +54,7 @@ template <bool F16> struct softmax_math {
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, u.of.sequence);
         const int row = u.of.row + pipe.row(), column = j * PHASE_KEYS + 2 * (pipe.x % 4);
         const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
-        if (args.all.ruled)
+        if (args.all.has_rule)
             apply_rule<-1, true>(d, args.all.rule, [&](float &slope) {
                 slope = u.slope;
                 return row + s.diagonal - column;
