@@ -1,10 +1,7 @@
 # What the tests of the command share. Sourced; needs ORDO, ORDO_SOURCE and CC.
-set -u
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$ORDO_SOURCE/tests/common.sh" "${CC:-cc}"
 out=$work/out
 err=$work/err
-failed=0
 
 fail() {
     echo "FAIL $*"

@@ -1,14 +1,7 @@
 #!/bin/bash
 # The grid finds a wrong bit at every level, and prints a command that finds it again.
-set -u
+. "$ORDO_SOURCE/tests/common.sh"
 grid=$ORDO_BUILD/tests/cuda/grid_test
-failed=0
-say() {
-    echo "$*"
-    failed=1
-}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 "${CC:-cc}" -o "$work/json_check" "$ORDO_SOURCE/tests/cli/json_check.c" || exit 1
 
 check() { # level, options...
@@ -16,11 +9,11 @@ check() { # level, options...
     shift
     out=$("$grid" --backend cpu --repeats 1 "$@" --wrong "$level")
     status=$?
-    [ $status = 1 ] || say "--wrong $level: exit $status, expected 1"
+    [ $status = 1 ] || fail "--wrong $level: exit $status, expected 1"
     line=$(grep -m1 "^FAIL $level: " <<<"$out")
-    [ -n "$line" ] || { say "--wrong $level: no line of it"; return; }
+    [ -n "$line" ] || { fail "--wrong $level: no line of it"; return; }
     again=$("$grid" ${line##*; grid_test } --wrong "$level")
-    grep -qF "$line" <<<"$again" || say "--wrong $level: not found again by: ${line##*; }"
+    grep -qF "$line" <<<"$again" || fail "--wrong $level: not found again by: ${line##*; }"
 }
 
 for level in oracle repeat portable batch layout split cut "keep bits" dropped segments blocks some; do
@@ -29,16 +22,16 @@ done
 check split --fixed --longest 8 --with D40,dlse
 
 "$grid" --backend cpu --count 3 --work 0.1 --json | "$work/json_check" passed >"$work/passed" ||
-    say "--json: not JSON"
-[ "$(cat "$work/passed")" = 3 ] || say "--json: passed is $(cat "$work/passed"), expected 3"
+    fail "--json: not JSON"
+[ "$(cat "$work/passed")" = 3 ] || fail "--json: passed is $(cat "$work/passed"), expected 3"
 "$grid" --backend cpu --count 40 --work 0.1 --with packed,f16 --without softcap --json |
-    "$work/json_check" count >"$work/count" || say "--with: fails"
+    "$work/json_check" count >"$work/count" || fail "--with: fails"
 count=$(cat "$work/count")
-[ "$count" -gt 0 ] && [ "$count" -lt 20 ] || say "--with: $count of 40 combinations"
+[ "$count" -gt 0 ] && [ "$count" -lt 20 ] || fail "--with: $count of 40 combinations"
 for wrong in "--count 0" "--seed x" "--work -1" "--backend gpu" "--nothing" "more" \
     "--fixed --only 99999"; do
     "$grid" $wrong >/dev/null 2>&1
-    [ $? = 2 ] || say "$wrong: expected exit 2"
+    [ $? = 2 ] || fail "$wrong: expected exit 2"
 done
-"$grid" --help | grep -q -- --only || say "--help says nothing"
+"$grid" --help | grep -q -- --only || fail "--help says nothing"
 exit $failed

@@ -1,11 +1,7 @@
 # The examples in C run, with the same output in every run and on any number of threads; and examples/README.md
 # lists every example with the test that runs it.
-set -eu
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+. "$ORDO_SOURCE/tests/common.sh"
+set -e
 for name in first attention keep_bits; do
     "$ORDO_BUILD/examples/$name" >"$ORDO_BUILD/examples/$name.said" || fail "$name: exit status $?"
     [ -s "$ORDO_BUILD/examples/$name.said" ] || fail "$name says nothing"

@@ -1,27 +1,17 @@
 # tools/check-docs accepts the documents and catches what is out of date in them.
-set -eu
-if ! command -v git >/dev/null || ! command -v python3 >/dev/null; then
-    echo "no git or no python3"
-    exit 77
-fi
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
-failed=0
+. "$ORDO_SOURCE/tests/common.sh" git python3
+set -e
 D=docs # not spelled out, since the paths below are none of the real tree
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
 
 if [ -e "$ORDO_SOURCE/.git" ]; then
     "$ORDO_SOURCE/tools/check-docs" || fail "the documents are out of date"
 fi
 
 tree() { # a tree that is in order
-    rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/docs/adr" "$copy/tree/docs/results" "$copy/tree/docs/guide" "$copy/tree/docs/design" "$copy/tree/src" "$copy/tree/python" "$copy/tree/lab/docs"
-    git -C "$copy/tree" init -q
-    cd "$copy/tree"
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree/docs/adr" "$work/tree/docs/results" "$work/tree/docs/guide" "$work/tree/docs/design" "$work/tree/src" "$work/tree/python" "$work/tree/lab/docs"
+    git -C "$work/tree" init -q
+    cd "$work/tree"
     echo '[adr](adr/README.md) [a](guide/a.md) [t](guide/transformers.md) [n](design/notation.md) [r](results/r.md)' >$D/README.md
     printf '# A page\n## Part 2: all, else\n' >$D/guide/a.md
     printf '| model types | attention | dropout | names |\n| decoder | ordo | ordo | one |\n| decoder | its own | | two |\n' >$D/guide/transformers.md
@@ -41,7 +31,7 @@ tree() { # a tree that is in order
 plant() { # file, line that is added to it, what must be said
     tree
     echo "$2" >>"$1"
-    if said=$("$ORDO_SOURCE/tools/check-docs" "$copy/tree" 2>&1); then
+    if said=$("$ORDO_SOURCE/tools/check-docs" "$work/tree" 2>&1); then
         fail "let pass in $1: $2"
     elif [ "${said#"$1: "*"$3"}" = "$said" ]; then
         fail "said of $1: $said; expected: $3"
@@ -49,7 +39,7 @@ plant() { # file, line that is added to it, what must be said
 }
 
 tree
-"$ORDO_SOURCE/tools/check-docs" "$copy/tree" || fail "refused a tree in order"
+"$ORDO_SOURCE/tools/check-docs" "$work/tree" || fail "refused a tree in order"
 plant README.md "[c]($D/c.md)" "link to $D/c.md"
 plant $D/guide/a.md '[here](#part-3)' 'link to #part-3'
 plant $D/guide/a.md '[up](../../README.md#a-page)' 'link to ../../README.md#a-page'

@@ -1,10 +1,5 @@
 # Every tool explains itself with --help, and does nothing else; tools/lint names a wrong step.
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+. "$ORDO_SOURCE/tests/common.sh" python3
 cd "$ORDO_SOURCE" || exit 1
 for tool in tools/*; do
     if [ ! -x "$tool" ]; then

@@ -1,12 +1,5 @@
 # tools/kernel-code tells equal, moved, changed, new and missing kernels of two builds apart.
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$ORDO_SOURCE/tests/common.sh" python3
 
 # A build with one object of the kernels NAME=REGISTERS:WORD,WORD... of sm_90; a word is the first
 # half of an instruction.

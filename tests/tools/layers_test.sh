@@ -1,31 +1,25 @@
 # tools/check-layers and tools/check-integers accept the sources and catch what breaks them.
-set -eu
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+. "$ORDO_SOURCE/tests/common.sh"
+set -e
 
 "$ORDO_SOURCE/tools/check-layers" "$ORDO_SOURCE" "$ORDO_BUILD" || fail "the sources break their layers"
 "$ORDO_SOURCE/tools/check-integers" || fail "src/plan is not integers only"
 
 plant() { # tool, file, line, what must be said
-    rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/$(dirname "$2")" "$copy/tree/src/plan"
-    printf '/* a comment */\n%s\n' "$3" >"$copy/tree/$2"
-    if said=$("$ORDO_SOURCE/tools/$1" "$copy/tree" 2>&1); then
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree/$(dirname "$2")" "$work/tree/src/plan"
+    printf '/* a comment */\n%s\n' "$3" >"$work/tree/$2"
+    if said=$("$ORDO_SOURCE/tools/$1" "$work/tree" 2>&1); then
         fail "$1 let pass in $2: $3"
     elif [ "${said#*"$2:2: "*"$4"}" = "$said" ]; then
         fail "$1 said of $2: $said; expected: $4"
     fi
 }
 allow() { # tool, file, line
-    rm -rf "$copy/tree"
-    mkdir -p "$copy/tree/$(dirname "$2")" "$copy/tree/src/plan"
-    printf '%s\n' "$3" >"$copy/tree/$2"
-    "$ORDO_SOURCE/tools/$1" "$copy/tree" || fail "$1 refused in $2: $3"
+    rm -rf "$work/tree"
+    mkdir -p "$work/tree/$(dirname "$2")" "$work/tree/src/plan"
+    printf '%s\n' "$3" >"$work/tree/$2"
+    "$ORDO_SOURCE/tools/$1" "$work/tree" || fail "$1 refused in $2: $3"
 }
 
 plant check-layers src/plan/a.c '#include "price/price.h"' 'plan may not include price/price.h'
@@ -76,18 +70,18 @@ allow check-layers lab/cli/a.c '#include "ordo/lab/model.h"'
 
 # Symbols: a function declared by hand reaches up, or in a circle, where no include shows it.
 object() { # source below src or lab/src, its text: compiled as the build does
-    mkdir -p "$copy/tree/$(dirname "$1")" "$copy/tree/build/a.dir/$(dirname "$1")"
-    echo "$2" >"$copy/tree/$1"
-    $CC -c "$copy/tree/$1" -o "$copy/tree/build/a.dir/$1.o"
+    mkdir -p "$work/tree/$(dirname "$1")" "$work/tree/build/a.dir/$(dirname "$1")"
+    echo "$2" >"$work/tree/$1"
+    $CC -c "$work/tree/$1" -o "$work/tree/build/a.dir/$1.o"
 }
 symbols() { # "" or what must be said
-    if said=$("$ORDO_SOURCE/tools/check-layers" "$copy/tree" build 2>&1); then
+    if said=$("$ORDO_SOURCE/tools/check-layers" "$work/tree" build 2>&1); then
         [ -z "$1" ] || fail "check-layers let pass: $1"
     elif [ -z "$1" ] || [ "${said#*"$1"}" = "$said" ]; then
         fail "check-layers said of symbols: $said; expected: $1"
     fi
 }
-rm -rf "$copy/tree" && mkdir -p "$copy/tree/build"
+rm -rf "$work/tree" && mkdir -p "$work/tree/build"
 symbols 'no object files'
 object src/base/low.c 'int ordo_low(void) { return 1; }'
 object src/planner/middle.c 'int ordo_low(void); int ordo_middle(void) { return ordo_low(); }'
@@ -101,7 +95,7 @@ symbols 'src/planner/middle.c: planner may not use ordo_high of lab/src/model/hi
 object src/planner/middle.c 'int ordo_other(void); int ordo_middle(void) { return ordo_other(); }'
 object src/planner/other.c 'int ordo_middle(void); int ordo_other(void) { return ordo_middle(); }'
 symbols 'these need one another in a circle'
-rm "$copy/tree/src/planner/other.c" # its object is left over
+rm "$work/tree/src/planner/other.c" # its object is left over
 symbols ''
 
 plant check-integers src/plan/a.c 'double x;' 'integers only'

@@ -1,8 +1,6 @@
 # tools/mutate: its copy of the tree follows the checkout, a restored file stays newer than what was
 # built from its mutant, and a test that hangs is ended.
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$ORDO_SOURCE/tests/common.sh" python3
 export work
 PYTHONDONTWRITEBYTECODE=1 python3 - "$ORDO_SOURCE/tools/mutate" <<'END'
 import importlib.machinery, importlib.util, os, pathlib, sys, time

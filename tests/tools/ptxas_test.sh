@@ -1,28 +1,22 @@
 # tools/check-ptxas refuses what ptxas complains of, and takes the object back.
-set -eu
+. "$ORDO_SOURCE/tests/common.sh"
+set -e
 check=$ORDO_SOURCE/tools/check-ptxas
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-object=$folder/kernel.o
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+object=$work/kernel.o
 
 # A compiler that says what it is told to, and leaves an object.
-cat >"$folder/compiler" <<'COMPILER'
+cat >"$work/compiler" <<'COMPILER'
 #!/bin/sh
 : >"$1"
 printf '%s\n' "ptxas info    : Compiling entry function 'kernel' for '${TARGET:-sm_90a}'" \
     "ptxas info    : Function properties for kernel" "$2" >&2
 exit "$3"
 COMPILER
-chmod +x "$folder/compiler"
+chmod +x "$work/compiler"
 none='    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'
 
 refuse() { # what ptxas says, what must be said
-    if said=$("$check" "$object" "$folder/compiler" "$object" "$1" 0 2>&1); then
+    if said=$("$check" "$object" "$work/compiler" "$object" "$1" 0 2>&1); then
         fail "let pass: $1"
     elif [ "${said#*"$2"}" = "$said" ]; then
         fail "said: $said; expected: $2"
@@ -31,7 +25,7 @@ refuse() { # what ptxas says, what must be said
     fi
 }
 allow() { # what ptxas says, what must be said
-    if ! said=$("$check" "$object" "$folder/compiler" "$object" "$1" 0 2>&1) || [ ! -e "$object" ]; then
+    if ! said=$("$check" "$object" "$work/compiler" "$object" "$1" 0 2>&1) || [ ! -e "$object" ]; then
         fail "refused: $1"
     elif [ "$said" != "$2" ]; then
         fail "said: $said; expected: $2"
@@ -51,14 +45,14 @@ TARGET=sm_80 allow '    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill
 allow 'kernel.cu(1): warning: something else' 'kernel.cu(1): warning: something else'
 
 spills='    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads'
-if ! said=$("$check" --slow "$object" "$folder/compiler" "$object" "$spills" 0 2>&1) || [ ! -e "$object" ]; then
+if ! said=$("$check" --slow "$object" "$work/compiler" "$object" "$spills" 0 2>&1) || [ ! -e "$object" ]; then
     fail "--slow refused: $spills"
 elif [ "${said#*"8 bytes stack"}" = "$said" ]; then
     fail "--slow said: $said"
 fi
 
 status=0
-"$check" "$object" "$folder/compiler" "$object" "$none" 3 >/dev/null 2>&1 || status=$?
+"$check" "$object" "$work/compiler" "$object" "$none" 3 >/dev/null 2>&1 || status=$?
 [ "$status" -eq 3 ] || fail "the compiler ended with 3, the check with $status"
 [ ! -e "$object" ] || fail "the object of a compiler that failed stayed"
 if "$check" "$object" true >/dev/null 2>&1; then
@@ -68,7 +62,7 @@ fi
 # The real one, where it is: each kernel of this file must be named.
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ -x "$nvcc" ]; then
-    cat >"$folder/slow.cu" <<'KERNELS'
+    cat >"$work/slow.cu" <<'KERNELS'
 #include "cuda/sm90/wgmma.h"
 __global__ void __launch_bounds__(384) no_register_count(float *x)
 {
@@ -108,7 +102,7 @@ __global__ void __launch_bounds__(1024, 2) spills(const float *x, float *y)
 }
 KERNELS
     if said=$("$check" "$object" "$nvcc" -std=c++17 -gencode=arch=compute_90a,code=sm_90a \
-        -I"$ORDO_SOURCE/include" -I"$ORDO_SOURCE/src" -c "$folder/slow.cu" -o "$object" 2>&1); then
+        -I"$ORDO_SOURCE/include" -I"$ORDO_SOURCE/src" -c "$work/slow.cu" -o "$object" 2>&1); then
         fail "let pass: slow.cu"
     fi
     for word in '(C7508)' serialised spills; do

@@ -1,12 +1,5 @@
 # tools/racecheck sorts a report into classes, and fails on one that its table does not explain.
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+. "$ORDO_SOURCE/tests/common.sh" python3
 racecheck() {
     PYTHONDONTWRITEBYTECODE=1 "$ORDO_SOURCE/tools/racecheck" --offsets --report "$work/report" \
         --table "$work/table" "$@" >"$work/out" 2>&1

@@ -1,11 +1,7 @@
 #!/bin/bash
 # tools/check-repeats finds a passage of six lines that is written twice, whatever its indentation and
 # comments, and counts neither five lines nor lists of names.
-set -u
-command -v python3 >/dev/null && command -v git >/dev/null || { echo "no python3 or no git"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$ORDO_SOURCE/tests/common.sh" python3 git
 finds() { # pairs, lines of a.c, lines of b.c
     local said
     printf '%s\n' "$2" >"$work/a.c"

@@ -1,13 +1,5 @@
 # tools/results replaces one block of a page with what a program prints, and nothing if the program fails.
-set -u
-command -v python3 >/dev/null || { echo "no python3"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-fail() {
-    echo "FAIL $*"
-    failed=1
-}
+. "$ORDO_SOURCE/tests/common.sh" python3
 results() { "$ORDO_SOURCE/tools/results" --write "$work/page.md" "$@" >"$work/out" 2>&1; }
 page() {
     printf '# Page\n\n<!-- table one -->\n2000-01-01, a: `b`.\n\n| old |\n|---|\n<!-- end -->\n\nBetween.\n' >"$work/page.md"

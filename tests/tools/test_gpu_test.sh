@@ -1,8 +1,6 @@
 # tools/test-gpu counts what its stages say, ends one that hangs with all that it started, resumes,
 # keeps its budget, and always ends with one table: with stages made up for this test.
-command -v python3 >/dev/null && command -v git >/dev/null || { echo "no python3 or no git"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$ORDO_SOURCE/tests/common.sh" python3 git
 export work
 PYTHONDONTWRITEBYTECODE=1 python3 - "$ORDO_SOURCE/tools/test-gpu" <<'END'
 import importlib.machinery, importlib.util, os, pathlib, sys, time
