@@ -1,24 +1,8 @@
 /* attention_test.c: a call that breaks a rule is refused by name and writes nothing; one that
  * breaks none computes what the oracle computes. */
-#include "base/half.h"
-#include "base/keep.h"
-#include "check.h"
-#include "data_attention.h"
-#include "ordo/ordo.h"
+#include "host_call.h"
 
-/* A plan of `backend` with tensors large enough for any small problem below. */
-typedef struct fixture {
-    ordo_plan *plan;
-    ordo_call call;
-    float q[512], k[512], v[512], o[512], dout[512], dq[512], dk[512], dv[512];
-    float lse[128], dlse[128];
-    int32_t cu_q[3], cu_kv[3], q_lens[2], kv_lens[2];
-    int64_t ids[2];
-    float slopes[4];
-    uint32_t bits[8 * ORDO_KEEP_WORDS];
-    unsigned char *work;
-    size_t work_bytes;
-} fixture;
+#include "data_attention.h"
 
 static ordo_problem small(void)
 {
@@ -34,90 +18,15 @@ static ordo_problem small(void)
 
 static ordo_backend backend = ORDO_BACKEND_REF;
 
-static ordo_plan *plan_of(const ordo_problem *p)
+static fixture *open_fixture(const ordo_problem *p)
 {
-    const ordo_plan_options options = { .size = sizeof options, .backend = backend };
-    ordo_plan *plan = NULL;
-    if (ordo_plan_create(&plan, p, NULL, &options) != ORDO_OK) {
-        printf("  %s\n", ordo_last_error());
-        exit(1);
-    }
-    return plan;
-}
-
-static void connect(fixture *f, const ordo_problem *p)
-{
-    ordo_call *c = &f->call;
-    *c = (ordo_call) { .size = sizeof *c,
-                       .lse = f->lse,
-                       .dlse = f->dlse,
-                       .workspace = f->work,
-                       .workspace_bytes = f->work_bytes };
-    c->q.data = f->q, c->k.data = f->k, c->v.data = f->v, c->o.data = f->o;
-    c->dout.data = f->dout, c->dq.data = f->dq, c->dk.data = f->dk, c->dv.data = f->dv;
-    if (p->layout == ORDO_PACKED)
-        c->cu_q = f->cu_q, c->cu_kv = f->cu_kv;
-    if (p->layout == ORDO_PADDED)
-        c->q_lens = f->q_lens, c->kv_lens = f->kv_lens;
-    if (p->alibi)
-        c->slopes = f->slopes;
-}
-
-static fixture *fixture_create(const ordo_problem *p)
-{
-    fixture *f = malloc(sizeof *f);
-    memset(f, 0, sizeof *f);
-    f->plan = plan_of(p);
-    f->work_bytes = (ordo_plan_workspace(f->plan) + 4096) / 256 * 256;
-    f->work = aligned_alloc(256, f->work_bytes);
-    uint64_t state = 3;
-    float *inputs[] = { f->q, f->k, f->v, f->dout };
-    for (int t = 0; t < 4; t++)
-        for (int i = 0; i < 512; i++)
-            inputs[t][i] = (float)check_uniform(&state);
-    for (int i = 0; i < 128; i++)
-        f->dlse[i] = (float)check_uniform(&state);
-    connect(f, p);
-    return f;
-}
-
-static void fixture_destroy(fixture *f)
-{
-    ordo_plan_destroy(f->plan);
-    free(f->work);
-    free(f);
-}
-
-/* Break one thing, expect a refusal of either pass, put it back. */
-#define REFUSE(f, pass, set, status, ...)                                                          \
-    do {                                                                                           \
-        const ordo_call saved_ = (f)->call;                                                        \
-        set;                                                                                       \
-        mark(f);                                                                                   \
-        CHECK_REFUSED_AS(#set, ordo_attention_##pass((f)->plan, &(f)->call), status, __VA_ARGS__); \
-        if (!marked(f))                                                                            \
-            CHECK_FAIL("%s: something was written", #set);                                         \
-        (f)->call = saved_;                                                                        \
-    } while (0)
-
-static void mark(fixture *f)
-{
-    f->o[0] = f->dq[0] = f->dk[0] = f->dv[0] = f->lse[0] = 77;
-    memset(f->work, 0xa5, f->work_bytes);
-}
-
-static bool marked(const fixture *f)
-{
-    for (size_t x = 0; x < f->work_bytes; x++)
-        if (f->work[x] != 0xa5)
-            return false;
-    return f->o[0] == 77 && f->dq[0] == 77 && f->dk[0] == 77 && f->dv[0] == 77 && f->lse[0] == 77;
+    return fixture_create(p, backend);
 }
 
 static void pointers_and_versions(void)
 {
     const ordo_problem p = small();
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     ordo_call *c = &f->call;
     CHECK_REFUSED(ordo_attention_forward(NULL, c), ORDO_ERR_ARGUMENT, "plan NULL");
     CHECK_REFUSED(ordo_attention_forward(f->plan, NULL), ORDO_ERR_ARGUMENT, "call NULL");
@@ -154,7 +63,7 @@ static void set_strides(ordo_tensor *t, int64_t batch, int64_t row, int64_t head
 static void strides(void)
 {
     const ordo_problem p = small();
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     ordo_call *c = &f->call;
     const int64_t huge = INT64_C(1) << 61;
     REFUSE(f, forward, set_strides(&c->q, 80, 16, 4, 2), ORDO_ERR_ALIGN, "q.stride[3] 2");
@@ -172,7 +81,7 @@ static void strides(void)
 static void outputs_overlap_nothing(void)
 {
     const ordo_problem p = small();
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     ordo_call *c = &f->call;
     REFUSE(f, forward, c->o.data = f->q, ORDO_ERR_ARGUMENT, "q and o overlap");
     REFUSE(f, forward, c->lse = f->v + 7, ORDO_ERR_ARGUMENT, "v and lse overlap");
@@ -187,7 +96,7 @@ static void outputs_overlap_nothing(void)
     /* dq, dk and dv interleaved in one buffer, as frameworks lay them out. */
     ordo_problem square = small();
     square.kv_heads = 0, square.kv_len = 0, square.v_head_dim = 0;
-    f = fixture_create(&square);
+    f = open_fixture(&square);
     c = &f->call;
     ordo_tensor *grads[] = { &c->dq, &c->dk, &c->dv };
     CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
@@ -208,13 +117,13 @@ static void outputs_overlap_nothing(void)
 static void lengths(void)
 {
     ordo_problem p = small();
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     REFUSE(f, forward, f->call.cu_q = f->cu_q, ORDO_ERR_ARGUMENT, "cu_q given", "dense");
     REFUSE(f, forward, f->call.kv_lens = f->kv_lens, ORDO_ERR_ARGUMENT, "kv_lens given");
     fixture_destroy(f);
 
     p.layout = ORDO_PACKED, p.total_q = 7, p.total_kv = 8;
-    f = fixture_create(&p);
+    f = open_fixture(&p);
     f->cu_q[1] = 5, f->cu_q[2] = 7, f->cu_kv[1] = 2, f->cu_kv[2] = 8;
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
     REFUSE(f, forward, f->call.cu_q = NULL, ORDO_ERR_ARGUMENT, "cu_q NULL", "packed");
@@ -231,7 +140,7 @@ static void lengths(void)
 
     p = small();
     p.layout = ORDO_PADDED;
-    f = fixture_create(&p);
+    f = open_fixture(&p);
     f->q_lens[1] = 5;
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
     REFUSE(f, forward, f->call.q_lens = NULL, ORDO_ERR_ARGUMENT, "q_lens NULL", "padded");
@@ -244,14 +153,14 @@ static void lengths(void)
 static void slopes_and_dropout(void)
 {
     ordo_problem p = small();
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     REFUSE(f, forward, f->call.slopes = f->slopes, ORDO_ERR_ARGUMENT, "slopes given");
     REFUSE(f, forward, f->call.keep_bits = f->bits, ORDO_ERR_ARGUMENT, "keep_bits given");
     fixture_destroy(f);
 
     p.alibi = true;
     p.dropout.p = 0.5;
-    f = fixture_create(&p);
+    f = open_fixture(&p);
     CHECK(ordo_attention_forward(f->plan, &f->call) == ORDO_OK);
     const uint64_t big = UINT64_C(1) << 32;
     f->ids[0] = 1 << 30;
@@ -274,7 +183,7 @@ static void arrays_beside_the_tensors(void)
     ordo_problem p = small();
     p.alibi = true;
     p.dropout.p = 0.5;
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     ordo_call *c = &f->call;
     void *const o = f->o + 2, *const dq = f->dq + 2; /* zeros, and sequence 0 */
     REFUSE(f, forward, c->slopes = o, ORDO_ERR_ARGUMENT, "o and slopes overlap");
@@ -301,7 +210,7 @@ static void arrays_beside_the_tensors(void)
 
     p = small();
     p.layout = ORDO_PACKED, p.total_q = 7, p.total_kv = 8;
-    f = fixture_create(&p);
+    f = open_fixture(&p);
     c = &f->call;
     REFUSE(f, forward, c->cu_q = (void *)((char *)f->cu_q + 1), ORDO_ERR_ALIGN, "cu_q",
            "multiple of 4");
@@ -309,7 +218,7 @@ static void arrays_beside_the_tensors(void)
     fixture_destroy(f);
     p = small();
     p.layout = ORDO_PADDED;
-    f = fixture_create(&p);
+    f = open_fixture(&p);
     c = &f->call;
     REFUSE(f, forward, c->kv_lens = (void *)((char *)f->kv_lens + 2), ORDO_ERR_ALIGN, "kv_lens");
     REFUSE(f, forward, c->q_lens = (void *)(f->lse + 2), ORDO_ERR_ARGUMENT, "lse and q_lens");
@@ -323,7 +232,7 @@ static void bits_of_packed_sequences(void)
     p.q_len = p.total_q = 40;
     p.head_dim = 4;
     p.dropout.p = 0.5;
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     ordo_call *c = &f->call;
     f->cu_q[1] = f->cu_kv[1] = 40;
     c->keep_bits = f->bits;
@@ -364,7 +273,7 @@ static void three_ways(ordo_backend which)
     ordo_problem p = small();
     backend = which;
     p.dropout.p = 0.5;
-    fixture *f = fixture_create(&p);
+    fixture *f = open_fixture(&p);
     float first[120], other[120];
     f->call.seed = 11;
     f->call.offset = 12;
@@ -423,7 +332,7 @@ static void compare(const attention_case *k, const char *what, const float *got,
 
 static void visit(const attention_case *k)
 {
-    fixture *f = fixture_create(&k->problem);
+    fixture *f = open_fixture(&k->problem);
     put(f->q, &k->q), put(f->k, &k->k), put(f->v, &k->v), put(f->dout, &k->dout);
     put(f->dlse, &k->dlse);
     memcpy(f->cu_q, k->cu_q, sizeof f->cu_q);

@@ -1,7 +1,6 @@
 /* blank_test.c: where no query meets a key, results are written all the same: o = 0, lse = -inf,
  * gradients 0; no memory beside them is touched, and rows of no sequence are never read. */
-#include "check.h"
-#include "ordo/ordo.h"
+#include "host_call.h"
 
 enum { POISON = 0x5a };
 
@@ -63,15 +62,6 @@ static void close_memory(memory *m)
     for (int x = 0; x < 9; x++)
         free(all[x]);
     free(m);
-}
-
-static ordo_plan *plan_of(const ordo_problem *p, ordo_backend backend)
-{
-    const ordo_plan_options options = { .size = sizeof options, .backend = backend };
-    ordo_plan *plan = NULL;
-    if (ordo_plan_create(&plan, p, NULL, &options) != ORDO_OK)
-        CHECK_FAIL("plan: %s", ordo_last_error());
-    return plan;
 }
 
 /* Both passes; false if one is refused. */
@@ -139,7 +129,7 @@ TEST(rows_behind_the_last_end)
         spoil(got->q, want->count[0], got->count[0]), spoil(got->k, want->count[1], got->count[1]);
         spoil(got->v, want->count[2], got->count[2]);
         spoil(got->dout, want->count[3], got->count[3]);
-        if (exact_plan && more_plan && run(exact_plan, want) && run(more_plan, got)) {
+        if (run(exact_plan, want) && run(more_plan, got)) {
             CHECK_BITS(got->o, want->o, want->count[3]);
             CHECK_BITS(got->dq, want->dq, want->count[0]);
             CHECK_BITS(got->dk, want->dk, want->count[1]);
