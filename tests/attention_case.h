@@ -535,10 +535,10 @@ static inline bool case_again(attention_case *c, const ordo_plan *plan, int thre
     return case_same(c, one, what);
 }
 
-/* Run with the default plan. */
-static inline void case_compute(attention_case *c, int threads)
+/* Run with a plan of these options; NULL = defaults. */
+static inline void case_compute(attention_case *c, const ordo_plan_options *options, int threads)
 {
-    ordo_plan *plan = case_plan(c, NULL);
+    ordo_plan *plan = case_plan(c, options);
     if (case_run(c, plan, threads) != ORDO_OK)
         CHECK_FAIL("%s", ordo_last_error());
     ordo_plan_destroy(plan);

@@ -119,12 +119,6 @@ static inline void block_open(attention_case *c, ordo_layout layout, ordo_mask m
     case_open(c, 700 + (uint64_t)trial);
 }
 
-static inline void block_run(attention_case *c, const ordo_plan *plan, int threads)
-{
-    if (case_run(c, plan, threads) != ORDO_OK)
-        CHECK_FAIL("%s", ordo_last_error());
-}
-
 static const ordo_order block_orders[] = { ORDO_ORDER_ASCENDING, ORDO_ORDER_DESCENDING,
                                            ORDO_ORDER_SPT };
 

@@ -1,42 +1,26 @@
 /* The workspace of plans of head sizes above 256 on CUDA keeps to its limit, and grows with the
  * length, not with its square. */
-#include "check.h"
-#include "ordo/ordo.h"
+#include "plan_requests.h"
 
-static ordo_plan *plan_of(int64_t length, int64_t dim, int64_t heads, int64_t limit)
+static request asked(int64_t length, int64_t dim, int64_t heads, int64_t limit)
 {
-    ordo_machine *machine = NULL;
-    ordo_plan *plan = NULL;
-    ordo_problem p = ORDO_PROBLEM_INIT;
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    p.dtype = ORDO_BF16;
-    p.batch = 1;
-    p.heads = heads;
-    p.q_len = p.kv_len = length;
-    p.head_dim = dim;
-    p.mask = ORDO_MASK_CAUSAL;
-    options.workspace_limit = limit;
-    CHECK(ordo_machine_create(&machine, "h200") == ORDO_OK);
-    const ordo_status status = ordo_plan_create(&plan, &p, machine, &options);
-    if (status != ORDO_OK)
-        CHECK_FAIL("%s", ordo_last_error());
-    ordo_machine_destroy(machine);
-    return plan;
+    request r = on_h200();
+    r.problem.batch = 1;
+    r.problem.heads = heads;
+    r.problem.q_len = length;
+    r.problem.head_dim = dim;
+    r.options.workspace_limit = limit;
+    return r;
 }
 
 static uint64_t workspace(int64_t length, int64_t dim, int64_t heads, int64_t limit,
                           uint64_t *forward)
 {
-    ordo_plan *plan = plan_of(length, dim, heads, limit);
-    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
-    uint64_t bytes = 0;
-    if (plan && ordo_plan_query(plan, &info) == ORDO_OK) {
-        bytes = info.backward_workspace_bytes;
-        *forward = info.forward_workspace_bytes;
-        CHECK(*forward <= bytes);
-    }
-    ordo_plan_destroy(plan);
-    return bytes;
+    const request r = asked(length, dim, heads, limit);
+    const ordo_plan_info info = info_of(&r);
+    *forward = info.forward_workspace_bytes;
+    CHECK(*forward <= info.backward_workspace_bytes);
+    return info.backward_workspace_bytes;
 }
 
 TEST(workspaces_keep_to_their_limit)
@@ -59,7 +43,8 @@ TEST(workspaces_keep_to_their_limit)
 
 TEST(the_limit_is_part_of_the_line)
 {
-    ordo_plan *plan = plan_of(4096, 512, 8, 123456789), *again = NULL;
+    request r = asked(4096, 512, 8, 123456789);
+    ordo_plan *plan = make(&r), *again = NULL;
     char line[2048];
     CHECK(ordo_plan_print(plan, line, sizeof line, NULL) == ORDO_OK);
     CHECK_HAS(line, " limit=123456789 key=");
@@ -67,7 +52,8 @@ TEST(the_limit_is_part_of_the_line)
     CHECK_INT(ordo_plan_workspace(again), ordo_plan_workspace(plan));
     ordo_plan_destroy(again);
     ordo_plan_destroy(plan);
-    plan = plan_of(4096, 512, 8, 0);
+    r.options.workspace_limit = 0;
+    plan = make(&r);
     CHECK(ordo_plan_print(plan, line, sizeof line, NULL) == ORDO_OK);
     CHECK(strstr(line, "limit=") == NULL);
     char wrong[2200];
@@ -79,19 +65,9 @@ TEST(the_limit_is_part_of_the_line)
 
 TEST(a_negative_limit_is_refused)
 {
-    ordo_machine *machine = NULL;
+    const request r = asked(128, 512, 1, -5);
     ordo_plan *plan = NULL;
-    ordo_problem p = ORDO_PROBLEM_INIT;
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    p.dtype = ORDO_BF16;
-    p.batch = p.heads = 1;
-    p.q_len = p.kv_len = 128;
-    p.head_dim = 512;
-    options.workspace_limit = -5;
-    CHECK(ordo_machine_create(&machine, "h200") == ORDO_OK);
-    CHECK_REFUSED(ordo_plan_create(&plan, &p, machine, &options), ORDO_ERR_ARGUMENT,
-                  "workspace_limit -5");
-    ordo_machine_destroy(machine);
+    CHECK_REFUSED(create(&r, &plan), ORDO_ERR_ARGUMENT, "workspace_limit -5");
 }
 
 CHECK_MAIN()

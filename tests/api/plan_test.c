@@ -5,8 +5,9 @@
 
 /* ---- defaults ---- */
 
-static void check_same_numbers(const ordo_plan_info *a, const ordo_plan_info *b)
+static void check_numbers_of(const request *r, const ordo_plan_info *b)
 {
+    const ordo_plan_info info = info_of(r), *const a = &info;
     CHECK_INT(a->forward_tile.q, b->forward_tile.q);
     CHECK_INT(a->forward_tile.k, b->forward_tile.k);
     CHECK_INT(a->backward_tile.q, b->backward_tile.q);
@@ -29,23 +30,19 @@ static void vary(const request *base)
         request r = *base;
         r.problem.batch = batches[x];
         r.problem.total_q = r.problem.layout == ORDO_PACKED ? batches[x] * 100 : 0;
-        const ordo_plan_info info = info_of(&r);
-        check_same_numbers(&info, &expected);
+        check_numbers_of(&r, &expected);
     }
     for (size_t x = 0; x < 3; x++) {
         request r = *base;
         r.problem.heads = heads[x];
         r.problem.kv_heads = x == 1 ? 2 : 0;
-        const ordo_plan_info info = info_of(&r);
-        check_same_numbers(&info, &expected);
+        check_numbers_of(&r, &expected);
         r = *base;
         r.options.workers = workers[x];
-        const ordo_plan_info other = info_of(&r);
-        check_same_numbers(&other, &expected);
+        check_numbers_of(&r, &expected);
         r = *base;
         r.machine = strcmp(base->machine, "host") == 0 ? "host" : gpus[x];
-        const ordo_plan_info elsewhere = info_of(&r);
-        check_same_numbers(&elsewhere, &expected);
+        check_numbers_of(&r, &expected);
     }
     for (size_t x = 0; x < 5; x++) {
         request r = *base;
@@ -53,13 +50,11 @@ static void vary(const request *base)
         r.problem.kv_len = x == 3 ? 700 : 0;
         r.problem.total_q = r.problem.layout == ORDO_PACKED ? lengths[x] : 0;
         r.problem.total_kv = r.problem.layout == ORDO_PACKED ? 1 : 0;
-        const ordo_plan_info info = info_of(&r);
-        check_same_numbers(&info, &expected);
+        check_numbers_of(&r, &expected);
     }
     request r = *base;
     r.problem.shard = (ordo_shard) { .batch0 = 5, .head0 = 16, .heads_total = 64 };
-    const ordo_plan_info part = info_of(&r);
-    check_same_numbers(&part, &expected);
+    check_numbers_of(&r, &expected);
 }
 
 TEST(defaults_depend_on_backend_head_size_and_mask_alone)
@@ -83,7 +78,7 @@ TEST(no_machine_means_the_host)
     const ordo_plan_info named = info_of(&r);
     r.machine = NULL;
     const ordo_plan_info unnamed = info_of(&r);
-    check_same_numbers(&named, &unnamed);
+    check_numbers_of(&r, &named);
     CHECK(unnamed.backend == ORDO_BACKEND_CPU);
     CHECK_INT(named.workers, unnamed.workers);
 }
@@ -144,20 +139,19 @@ TEST(the_key_leaves_out_what_changes_no_bit)
     request r = base;
     r.options.issue = ORDO_ISSUE_HEAD;
     r.options.assign = ORDO_ASSIGN_PINNED;
+    check_numbers_of(&r, &expected);
     const ordo_plan_info a = info_of(&r);
     r = base;
     r.options.section = 3;
     r.options.workers = 17;
+    check_numbers_of(&r, &expected);
     const ordo_plan_info b = info_of(&r);
     r = base; /* what the table would choose anyway, spelt out */
     r.options.order = ORDO_ORDER_DESCENDING;
     r.options.forward_tile = (ordo_tile) { 128, 128 };
     r.options.backward_tile = (ordo_tile) { 64, 128 };
     r.options.accumulators = 1;
-    const ordo_plan_info c = info_of(&r);
-    check_same_numbers(&a, &expected);
-    check_same_numbers(&b, &expected);
-    check_same_numbers(&c, &expected);
+    check_numbers_of(&r, &expected);
     CHECK(a.issue == ORDO_ISSUE_HEAD && a.assign == ORDO_ASSIGN_PINNED);
     CHECK_INT(b.section, 3);
     CHECK_INT(b.workers, 17);

@@ -7,18 +7,14 @@ static void same_with(attention_case *c, ordo_mask by, ordo_window window, ordo_
                       int trial, const char *what)
 {
     ordo_plan_options options = block_options(trial);
-    ordo_plan *plan = case_plan(c, &options);
-    block_run(c, plan, 2);
+    case_compute(c, &options, 2);
     case_results one = case_keep(c);
-    ordo_plan_destroy(plan);
     c->problem.mask = by;
     c->problem.window = window;
     case_set_blocks(c, blocks);
-    plan = case_plan(c, &options);
-    block_run(c, plan, 3);
+    case_compute(c, &options, 3);
     case_same(c, &one, what);
     case_drop(&one);
-    ordo_plan_destroy(plan);
 }
 
 /* In every layout: one mask for sequences of different lengths, whose own mask stays. */
@@ -55,10 +51,8 @@ TEST(documents_are_a_packed_batch)
         memcpy(c.cu_kv, ends, sizeof ends);
         case_open(&c, 77);
         const ordo_plan_options options = block_options(trial);
-        ordo_plan *plan = case_plan(&c, &options);
-        block_run(&c, plan, 2);
+        case_compute(&c, &options, 2);
         case_results one = case_keep(&c);
-        ordo_plan_destroy(plan);
         int64_t ids[777];
         for (int d = 0; d < 4; d++)
             for (int32_t r = ends[d]; r < ends[d + 1]; r++)
@@ -69,11 +63,9 @@ TEST(documents_are_a_packed_batch)
         c.problem.q_len = c.problem.kv_len = 777;
         c.cu_q[1] = c.cu_kv[1] = 777;
         case_set_blocks(&c, blocks);
-        plan = case_plan(&c, &options);
-        block_run(&c, plan, 3);
+        case_compute(&c, &options, 3);
         case_same(&c, &one, "documents");
         case_drop(&one);
-        ordo_plan_destroy(plan);
         case_close(&c);
     }
 }
@@ -100,10 +92,8 @@ TEST(needless_entries)
         start[nq] = count;
         case_set_blocks(&c, little);
         const ordo_plan_options options = block_options(trial);
-        ordo_plan *plan = case_plan(&c, &options);
-        block_run(&c, plan, 2);
+        case_compute(&c, &options, 2);
         case_results one = case_keep(&c);
-        ordo_plan_destroy(plan);
         ordo_block_mask much = *little;
         much.entries = count;
         much.start = start;
@@ -111,10 +101,9 @@ TEST(needless_entries)
         CHECK(view.first != NULL && count > little->entries);
         c.call.block_mask = &much;
         c.problem.blocks.entries = count;
-        plan = case_plan(&c, &options);
+        ordo_plan *plan = case_plan(&c, &options);
         CHECK_INT(ordo_block_mask_check(plan, &much, NULL), ORDO_OK);
-        block_run(&c, plan, 3);
-        case_same(&c, &one, "needless entries");
+        case_again(&c, plan, 3, &one, "needless entries");
         case_drop(&one);
         ordo_plan_destroy(plan);
         case_close(&c);

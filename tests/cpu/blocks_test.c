@@ -64,22 +64,18 @@ TEST(what_changes_no_bit)
         block_random(&c, &seed);
         const ordo_plan_options options = block_options(trial);
         ordo_plan *plan = case_plan(&c, &options);
-        block_run(&c, plan, 1);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 1);
         for (int threads = 2; threads <= 9; threads += 7) {
             ordo_delay_turns(20);
-            block_run(&c, plan, threads);
+            case_again(&c, plan, threads, &one, "threads and delays");
             ordo_delay_turns(0);
-            case_same(&c, &one, "threads and delays");
         }
         ordo_cpu_kernels_force(ordo_cpu_kernels_named("generic"));
-        block_run(&c, plan, 2);
+        case_again(&c, plan, 2, &one, "generic kernels");
         ordo_cpu_kernels_force(NULL);
-        case_same(&c, &one, "generic kernels");
         ordo_cpu_phase_force(1);
-        block_run(&c, plan, 2);
+        case_again(&c, plan, 2, &one, "row tiles together");
         ordo_cpu_phase_force(0);
-        case_same(&c, &one, "row tiles together");
         case_drop(&one);
         ordo_plan_destroy(plan);
         case_close(&c);
@@ -100,9 +96,7 @@ TEST(batch)
         block_must(ordo_block_mask_join(&both, (const ordo_block_mask *const *)masks, 2, 1));
         case_set_blocks(&all, both);
         const ordo_plan_options options = block_options(trial);
-        ordo_plan *plan = case_plan(&all, &options);
-        block_run(&all, plan, 2);
-        ordo_plan_destroy(plan);
+        case_compute(&all, &options, 2);
         block_open(&alone, ORDO_DENSE, ORDO_MASK_CAUSAL, trial);
         case_close(&alone);
         ordo_problem p = alone.problem;
@@ -112,10 +106,8 @@ TEST(batch)
             (attention_case) { .problem = p, .ids = { 4 }, .dlse = all.dlse ? (float *)1 : NULL };
         case_open(&alone, 700 + (uint64_t)trial);
         case_set_blocks(&alone, masks[1]);
-        plan = case_plan(&alone, &options);
-        block_run(&alone, plan, 3);
+        case_compute(&alone, &options, 3);
         case_same_sequence(&alone, 0, &all, 1);
-        ordo_plan_destroy(plan);
         ordo_block_mask_destroy(masks[0]);
         case_close(&alone);
         case_close(&all);
@@ -139,19 +131,15 @@ TEST(heads)
     block_must(ordo_block_mask_join(&each, (const ordo_block_mask *const *)masks, 1, heads));
     case_set_blocks(&all, each);
     const ordo_plan_options options = block_options(0);
-    ordo_plan *plan = case_plan(&all, &options);
-    block_run(&all, plan, 2);
-    ordo_plan_destroy(plan);
+    case_compute(&all, &options, 2);
     for (int64_t h = 0; h < heads; h++) {
         block_open(&one, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
         case_set_blocks(&one, masks[h]);
-        plan = case_plan(&one, &options);
-        block_run(&one, plan, 2);
+        case_compute(&one, &options, 2);
         for (int64_t r = 0; r < rows; r++) {
             const size_t at = (size_t)(r * heads + h) * width;
             CHECK(memcmp((char *)all.call.o.data + at, (char *)one.call.o.data + at, width) == 0);
         }
-        ordo_plan_destroy(plan);
         case_close(&one);
     }
     case_close(&all);
@@ -168,12 +156,11 @@ TEST(hidden_infinities)
         case_set_blocks(&c, blocks);
         const ordo_plan_options options = block_options(trial);
         ordo_plan *plan = case_plan(&c, &options);
-        block_run(&c, plan, 2);
-        case_results one = case_keep(&c);
+        case_results one = case_first(&c, plan, 2);
         float *const data[] = { c.call.q.data, c.call.k.data, c.call.v.data, c.call.dout.data };
         const int64_t heads = trial == 1 || trial == 2 ? c.problem.kv_heads : c.problem.heads;
         data[trial][(150 * heads) * 24] = trial % 2 ? NAN : INFINITY; /* in the second chunk */
-        block_run(&c, plan, 3);
+        CHECK(case_run(&c, plan, 3) == ORDO_OK);
         const case_results two = case_outputs(&c);
         for (int64_t row = 0; row < 400; row++)
             for (int64_t d = 0; d < c.problem.heads * 24 && (row < 100 || row >= 200); d++) {

@@ -52,7 +52,7 @@ TEST(scores_of_zero_under_the_smallest_cap)
     case_open(&c, 1);
     set_all(&c, c.call.q.data, c.q_count, 0);
     set_all(&c, c.call.v.data, c.v_count, 1);
-    case_compute(&c, 2);
+    case_compute(&c, NULL, 2);
     for (size_t x = 0; x < c.o_count; x++)
         CHECK_NEAR(case_get(&c, c.call.o.data, x), 1, 0x1p-24);
     case_close(&c);
@@ -68,7 +68,7 @@ TEST(equal_scores)
             set_all(&c, c.call.q.data, c.q_count, 0.75);
             set_all(&c, c.call.k.data, c.k_count, -1.5);
             set_all(&c, c.call.v.data, c.v_count, 1);
-            case_compute(&c, 2);
+            case_compute(&c, NULL, 2);
             for (size_t x = 0; x < c.o_count; x++) /* n times 1/n, each rounded */
                 CHECK_NEAR(case_get(&c, c.call.o.data, x), 1, t == 0 ? 0x1p-24 : 0);
             for (int row = 0; row < 150; row++) {
@@ -90,7 +90,7 @@ TEST(one_huge_score)
         for (int64_t b = 0; b < 2; b++)
             for (int d = 0; d < 16; d++)
                 case_put(&c, c.call.k.data, case_at(&c, true, 16, b, 201, 0) + (size_t)d, 16);
-        case_compute(&c, 2);
+        case_compute(&c, NULL, 2);
         for (int64_t row = 0; row < 70; row++)
             for (int d = 0; d < 16; d++) {
                 const size_t o = case_at(&c, false, 16, 1, row, 1) + (size_t)d;
@@ -125,7 +125,7 @@ TEST(a_maximum_that_stays)
                 case_put(&c, c.call.q.data, (size_t)r, (50 + r * 10.0 / ROWS) / c.problem.scale);
             set_all(&c, c.call.k.data, c.k_count, 0.01);
             case_put(&c, c.call.k.data, 77, 1);
-            case_compute(&c, 2);
+            case_compute(&c, NULL, 2);
             for (int r = 0; r < ROWS && x == 0; r++) {
                 const double s = c.problem.scale * case_get(&c, c.call.q.data, (size_t)r);
                 const double logit = kind == 3 ? 1e4 * tanh(s / 1e4) : s;
@@ -182,7 +182,7 @@ TEST(subnormals)
             const size_t counts[] = { c.q_count, c.k_count, c.v_count, c.o_count };
             multiply(&c, data[which], counts[which], 20 * least[t]);
             if (which == 2) { /* their averages keep digits: a flush would show as zeros */
-                case_compute(&c, 1);
+                case_compute(&c, NULL, 1);
                 int nonzero = 0;
                 for (size_t x = 0; x < c.o_count; x++)
                     nonzero += case_get(&c, c.call.o.data, x) != 0;
@@ -198,7 +198,7 @@ TEST(rows_that_see_nothing)
         attention_case c = start((ordo_dtype)t, ORDO_MASK_CAUSAL, 300, 100, 24);
         c.dlse = (float *)1;
         case_open(&c, 6);
-        case_compute(&c, 2);
+        case_compute(&c, NULL, 2);
         for (int64_t row = 0; row < 300; row++) {
             CHECK((c.call.lse[case_lse_at(&c, 1, row, 1)] == -INFINITY) == (row < 200));
             for (int d = 0; d < 24 && row < 200; d++) {
@@ -336,7 +336,7 @@ TEST(no_negative_zeros_under_a_negative_scale)
             c.problem.scale = -0.11;
             c.sinks = sinks;
             case_open(&c, 18);
-            case_compute(&c, 2);
+            case_compute(&c, NULL, 2);
             const case_results r = case_outputs(&c);
             for (int64_t row = 0; row < 80; row++)
                 for (int64_t h = 0; h < c.problem.heads; h++)
@@ -359,7 +359,7 @@ TEST(largest_logit_of_minus_infinity)
             for (int64_t col = 0; col < 90; col++)
                 case_put(&c, c.call.k.data, case_at(&c, true, 24, 0, col, 0), -INFINITY);
             case_put(&c, c.call.v.data, 5, INFINITY);
-            case_compute(&c, 2);
+            case_compute(&c, NULL, 2);
             for (size_t x = 0; x < c.lse_count / 2; x++)
                 CHECK(c.call.lse[x] == -INFINITY);
             for (size_t x = 0; x < c.q_count / 2; x++) {
@@ -387,7 +387,7 @@ TEST(nan_is_stored_canonical)
         case_open(&c, 17);
         for (int x = 0; x < 9; x++)
             put_special(&c, c.call.k.data, (size_t)x, &seed);
-        case_compute(&c, 2);
+        case_compute(&c, NULL, 2);
         const case_results r = case_outputs(&c);
         for (int x = 0; x < CASE_OUTPUTS; x++) {
             const bool lse = x == 1;

@@ -24,14 +24,14 @@ TEST(minus_infinity_is_no_sink)
         case_random(&c, &seed, trial % 3 ? 60 : 200);
         c.call.sink = NULL;
         c.call.dsink = c.call.dsink_parts = NULL;
-        case_compute(&c, 2);
+        case_compute(&c, NULL, 2);
         case_results without = case_keep(&c);
         for (int64_t h = 0; h < c.problem.heads; h++)
             c.sink[h] = -INFINITY;
         c.call.sink = c.sink;
         c.call.dsink = c.dsink;
         c.call.dsink_parts = c.dsink_parts;
-        case_compute(&c, 2);
+        case_compute(&c, NULL, 2);
         memcpy(without.dsink, c.dsink, sizeof c.dsink); /* there were none to compare with */
         memcpy(without.dsink_parts, c.dsink_parts, sizeof c.dsink_parts);
         case_same(&c, &without, "a sink of -inf");
@@ -65,7 +65,7 @@ TEST(rows_that_see_only_the_sink)
     attention_case c = plain(200, 60, 2, 16);
     c.problem.mask = ORDO_MASK_CAUSAL;
     case_open(&c, 3);
-    case_compute(&c, 2);
+    case_compute(&c, NULL, 2);
     for (int64_t h = 0; h < 2; h++) {
         for (int64_t r = 0; r < 140; r++) {
             CHECK(c.call.lse[case_lse_at(&c, 1, r, h)] == c.sink[h]);
@@ -93,7 +93,7 @@ TEST(order_of_the_gradient)
             c.dlse[case_lse_at(&c, b, row, h)] = row > 130 ? 0x1p60f : -0x1p60f;
         }
     for (int threads = 1; threads <= 3; threads += 2) {
-        case_compute(&c, threads);
+        case_compute(&c, NULL, threads);
         for (int64_t h = 0; h < HEADS; h++) {
             double sum = 0;
             for (int64_t b = 0; b < 2; b++) {
@@ -129,15 +129,15 @@ TEST(gradients_are_optional)
 {
     attention_case c = plain(130, 64, 3, 8);
     case_open(&c, 5);
-    case_compute(&c, 2);
+    case_compute(&c, NULL, 2);
     case_results both = case_keep(&c);
     c.call.dsink_parts = NULL;
-    case_compute(&c, 1);
+    case_compute(&c, NULL, 1);
     CHECK_BITS(c.dsink, both.dsink, 3);
     CHECK(((unsigned char *)c.dsink_parts)[0] == CASE_POISON);
     c.call.dsink = NULL;
     c.call.dsink_parts = c.dsink_parts;
-    case_compute(&c, 2);
+    case_compute(&c, NULL, 2);
     CHECK_BITS(c.dsink_parts, both.dsink_parts, 6);
     CHECK(((unsigned char *)c.dsink)[0] == CASE_POISON);
     case_drop(&both);
@@ -153,8 +153,8 @@ TEST(not_finite)
         case_open(&c, 6);
         case_open(&fine, 6);
         c.sink[0] = bad[x];
-        case_compute(&c, 2);
-        case_compute(&fine, 2);
+        case_compute(&c, NULL, 2);
+        case_compute(&fine, NULL, 2);
         for (int64_t b = 0; b < 2; b++)
             for (int64_t r = 0; r < 70; r++) {
                 CHECK(isnan(c.call.lse[case_lse_at(&c, b, r, 0)]));
@@ -179,7 +179,7 @@ TEST(columns_combine_to_the_whole)
     const float *lse_parts[2];
     whole.problem.batch = 1;
     case_open(&whole, 7);
-    case_compute(&whole, 1);
+    case_compute(&whole, NULL, 1);
     for (int x = 0; x < 2; x++) {
         part[x] = plain(ROWS, x ? COLS - CUT : CUT, 1, DIM);
         part[x].problem.batch = 1;
@@ -190,7 +190,7 @@ TEST(columns_combine_to_the_whole)
                sizeof(float) * (size_t)part[x].problem.kv_len * DIM);
         memcpy(part[x].call.v.data, (float *)whole.call.v.data + x * CUT * DIM,
                sizeof(float) * (size_t)part[x].problem.kv_len * DIM);
-        case_compute(&part[x], 1);
+        case_compute(&part[x], NULL, 1);
         o_parts[x] = part[x].call.o;
         lse_parts[x] = part[x].call.lse;
     }

@@ -2,33 +2,22 @@
  * measured on an H200: under a full mask two waves of chains (132 workers; one chain per key tile,
  * but no more at work than they have steps), at least two heads; otherwise, and at most, 2048
  * columns of keys, twice that for chains of up to 8 steps; then even sections. */
-#include "check.h"
-#include "ordo/ordo.h"
+#include "api/plan_requests.h"
 
 static int64_t section_in(int64_t segments, int64_t heads, int64_t kv_heads, int64_t dim,
                           int64_t rows, int64_t keys, ordo_mask mask)
 {
-    ordo_problem p = ORDO_PROBLEM_INIT;
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    ordo_machine *machine = NULL;
-    ordo_plan *plan = NULL;
-    ordo_plan_info info = ORDO_PLAN_INFO_INIT;
-    p.dtype = ORDO_BF16;
-    p.batch = 1;
-    p.heads = heads;
-    p.kv_heads = kv_heads;
-    p.q_len = rows;
-    p.kv_len = keys;
-    p.head_dim = dim;
-    p.mask = mask;
-    p.dropout.p = segments > 0 ? 0.1f : 0;
-    options.segments = segments;
-    CHECK_INT(ordo_machine_create(&machine, "h200"), ORDO_OK);
-    CHECK_INT(ordo_plan_create(&plan, &p, machine, &options), ORDO_OK);
-    CHECK_INT(ordo_plan_query(plan, &info), ORDO_OK);
-    ordo_plan_destroy(plan);
-    ordo_machine_destroy(machine);
-    return info.section;
+    request r = on_h200();
+    r.problem.batch = 1;
+    r.problem.heads = heads;
+    r.problem.kv_heads = kv_heads;
+    r.problem.q_len = rows;
+    r.problem.kv_len = keys;
+    r.problem.head_dim = dim;
+    r.problem.mask = mask;
+    r.problem.dropout.p = segments > 0 ? 0.1f : 0;
+    r.options.segments = segments;
+    return info_of(&r).section;
 }
 
 static int64_t section_of_rows(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
