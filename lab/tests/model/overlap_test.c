@@ -201,7 +201,6 @@ TEST(bad_lists_are_refused)
     CHECK_INT(ordo_model_overlap(NULL, list, 3, times, &report), ORDO_ERR_ARGUMENT);
     CHECK_INT(ordo_model_overlap(model, list, 3, NULL, &report), ORDO_ERR_ARGUMENT);
     ordo_model_destroy(model);
-    ordo_machine_destroy(machine);
 }
 
 /* Any two kernels: what shares nothing runs at the same time, products share nothing with products,
@@ -237,6 +236,7 @@ TEST(any_pair)
         ORDO_ERR_ARGUMENT);
     CHECK_HAS(ordo_last_error(), "expected the time of a measured kernel");
     ordo_model_destroy(model);
+    ordo_machine_destroy(machine);
 }
 
 CHECK_MAIN()
