@@ -50,9 +50,13 @@ def same_bits(one, other):
     ],
 )  # fmt: skip
 def test_words_of_causal(causal, mask):
-    q, k = normal((1, 5, 2, 8), 0), normal((1, 9, 2, 8), 1)
-    plan = ordo.Plan(ordo.Problem(q_len=5, kv_len=9, heads=2, head_dim=8, mask=mask))
-    same_bits([ordo.attention(q, k, k, causal=causal)], [ordo.forward(plan, q, k, k)[0]])
+    """And numbers of other kinds: attention() is forward() with the plan that its words say."""
+    q, k = normal((1, 5, 2, 8), 0), normal((1, 9, 1, 8), 1)
+    rules = dict(softcap=3.0, scale=0.5, window=(2, -1) if causal else None)
+    shape = dict(q_len=5, kv_len=9, heads=2, kv_heads=1, head_dim=8)
+    plan = ordo.Plan(ordo.Problem(**shape, **rules, mask=mask, dropout=0.2))
+    mine = dict(rules, softcap=np.array(3.0), scale=np.array(0.5), dropout_p=0.2, seed=3, offset=4)
+    same_bits([ordo.attention(q, k, k, causal=causal, **mine)], [ordo.forward(plan, q, k, k, seed=3, offset=4)[0]])
 
 
 def test_negative_strides_are_copied():
@@ -88,6 +92,7 @@ def test_without_sequences_rows_or_keys(dtype):
         (x[:, :0], y, {}),
         (x, y[:, :0], dict(dropout_p=0.5)),
         (x, y[:, :0], dict(kv_lens=[0, 0])),
+        (x[:0], y[:0], dict(q_lens=[], kv_lens=[])),
         (row[:0], row[:0], dict(cu_q=[0])),
         (row[:0], row[:0], dict(cu_q=[0, 0, 0])),
         (row[:0], row, dict(cu_q=[0, 0, 0], cu_kv=[0, 5, 8])),
@@ -166,16 +171,6 @@ def test_against_float64(case, backend):
         reference.close(got[1][b], expected.lse, 1e-5)
         for name, array in zip(("o", "dq", "dk", "dv"), (got[0], *got[2:])):
             reference.close(array[b], getattr(expected, name), tolerance)
-
-
-def test_lse_gradient_is_used():
-    plan = ordo.Plan(ordo.Problem(q_len=40, head_dim=16))
-    q, k, v, dout = inputs(plan.problem)
-    without = both(plan, q, k, v, dout)
-    zero = both(plan, q, k, v, dout, dlse=np.zeros((1, 1, 40), np.float32))
-    some = both(plan, q, k, v, dout, dlse=np.ones((1, 1, 40), np.float32))
-    same_bits(without, zero)
-    assert not np.array_equal(zero[2], some[2])
 
 
 @pytest.mark.parametrize("backend", ["ref", "cpu"])
@@ -309,56 +304,12 @@ def test_combine_merges_disjoint_keys(backend):
 # ---- attention() ----
 
 
-def test_attention_is_forward():
-    shape = dict(batch=2, heads=4, kv_heads=2, q_len=40, kv_len=60, head_dim=16)
-    rules = dict(window=(30, -1), softcap=3.0, scale=0.5)
-    plan = ordo.Plan(ordo.Problem(**shape, **rules, mask="causal", dropout=0.2))
-    q, k, v, _ = inputs(plan.problem)
-    o, _ = ordo.forward(plan, q, k, v, seed=3, offset=4)
-    mine = ordo.attention(q, k, v, causal=True, dropout_p=0.2, seed=3, offset=4, **rules)
-    same_bits([o], [mine])
-    plan = ordo.Plan(ordo.Problem(**shape, mask="causal-top-left"))
-    same_bits([ordo.forward(plan, q, k, v)[0]], [ordo.attention(q, k, v, causal="top-left")])
-
-
-def test_numbers_in_arrays_of_no_axis():
-    q, k, v, _ = inputs(ordo.Plan(ordo.Problem(heads=2, q_len=5, head_dim=8)).problem)
-    o = ordo.attention(q, k, v, scale=np.array(0.5), softcap=np.array(3.0))
-    same_bits([o], [ordo.attention(q, k, v, scale=0.5, softcap=3.0)])
-
-
-def test_lengths_of_no_sequence():
-    x = np.zeros((0, 5, 2, 8), np.float32)
-    assert ordo.attention(x, x, x, q_lens=[], kv_lens=[]).shape == x.shape
-
-
-def test_attention_of_packed_and_padded():
+def test_attention_of_packed_sequences():
     q, k, v = (normal((100, 2, 16), seed) for seed in range(3))
     whole = ordo.attention(q, k, v, causal=True, cu_q=[0, 30, 100])
     for first, end in ((0, 30), (30, 100)):
         alone = ordo.attention(*(x[None, first:end] for x in (q, k, v)), causal=True)
         same_bits([alone[0]], [whole[first:end]])
-    dense = [x[None] for x in (q, k, v)]
-    short = ordo.attention(*dense, kv_lens=[40])
-    same_bits([short], [ordo.attention(dense[0], dense[1][:, :40], dense[2][:, :40])])
-
-
-def test_attention_refuses():
-    q = np.zeros((1, 8, 2, 16), np.float32)
-    for arrays, rest, words in (
-        ((q, q, q), dict(scale=0), "scale 0"),
-        ((q[0], q, q), {}, "q.shape"),
-        ((q, q, q), dict(cu_q=[0, 8]), "with cu_q"),
-        ((q[0], q[0, :4], q[0, :4]), dict(cu_q=[0, 8]), "cu_kv None"),
-        ((q, [1.0], q), {}, "k list"),
-        ((q.view(np.uint16), q, q), {}, 'dtype="bf16"'),
-        ((q.astype(np.float64), q, q), {}, "float64"),
-        ((q, q, q), dict(backend="tpu"), "backend 'tpu'"),
-        ((q, q, q), dict(slopes=[1.0]), "slopes.shape (1,): expected (2,) or (1, 2)"),
-    ):
-        with pytest.raises(ordo.Error) as caught:
-            ordo.attention(*arrays, **rest)
-        assert words in str(caught.value)
 
 
 def test_sinks():
@@ -388,17 +339,3 @@ def test_sinks():
     assert np.array_equal(ordo.attention(q, k, v, sink=sink.tolist()), o)
     assert np.array_equal(ordo.attention(q, k, v, sink=[-np.inf] * 3), ordo.attention(q, k, v))
 
-
-def test_sinks_that_do_not_fit():
-    x = np.zeros((1, 4, 2, 8), np.float32)
-    plan = ordo.Plan(ordo.Problem(batch=1, heads=2, q_len=4, head_dim=8))
-    o, lse = ordo.forward(plan, x, x, x)
-    for keywords, message in (
-        (dict(sink=[1.0]), r"sink.shape \(1,\): expected \(2,\)"),
-        (dict(sink=[1, None]), "sink.dtype object: expected real numbers"),
-        (dict(dsink=np.zeros(2, np.float32)), "dsink given, sink NULL"),
-        (dict(sink=[1, 1], dsink=np.zeros(2)), "dsink.dtype float64: expected float32"),
-        (dict(sink=[1, 1], dsink_parts=np.zeros(2, np.float32)), r"dsink_parts.shape \(2,\)"),
-    ):
-        with pytest.raises(ordo.Error, match=message):
-            ordo.backward(plan, x, x, x, o, lse, x, **keywords)

@@ -91,7 +91,15 @@ OF_A_CALL = [
         (dict(slopes=[[1], [1, 2]]), "slopes [[1], [1, 2]]: expected an array of numbers"),
         (dict(q_lens=np.array([1, 2], object)), "q_lens.dtype object: expected integers"),
     )),
-    *(((X.astype(x), X, X), {}, f"dtype {x}: expected float32, float16 or bfloat16") for x in ("complex64", "object", "bool")),
+    *(((X.astype(x), X, X), {}, f"dtype {x}: expected float32, float16 or bfloat16") for x in ("complex64", "object", "bool", "float64")),
+    ((X, X, X), dict(scale=0), "scale 0"),
+    ((X, X, X), dict(backend="tpu"), "backend 'tpu'"),
+    ((X, X, X), dict(slopes=[1.0]), "slopes.shape (1,): expected (4,) or (2, 4)"),
+    ((X, X, X), dict(cu_q=[0, 8]), "with cu_q"),
+    ((ROW, ROW[:4], ROW[:4]), dict(cu_q=[0, 8]), "cu_kv None"),
+    ((ROW, X, X), {}, "q.shape"),
+    ((X, [1.0], X), {}, "k list"),
+    ((X.view(np.uint32).astype(np.uint16), X, X), {}, 'dtype="bf16"'),
     *(((X, X.astype(x), X), {}, f"k.dtype {x}: expected float32") for x in ("complex64", "object", "bool")),
     ((MASKED, MASKED, MASKED), {}, "q MaskedArray"),
     ((X, NONE, X), {}, "v.shape (2, 8, 4, 16): expected (2, 0, 4, 16)"),
@@ -102,6 +110,15 @@ OF_A_CALL = [
     ((ROW, ROW[:0], ROW[:0]), dict(cu_q=[0, 8], cu_kv=[0]), "cu_kv.shape (1,): expected (2,)"),
     ((ROW[:0],) * 3, dict(cu_q=[]), "cu_q without a number: expected batch + 1 ends"),
 ]  # fmt: skip
+
+# What backward(PLAN, ...) is given of sinks, and words of the error.
+OF_SINKS = [
+    (dict(sink=[1.0]), "sink.shape (1,): expected (4,)"),
+    (dict(sink=[1, None, 1, 1]), "sink.dtype object: expected real numbers"),
+    (dict(dsink=zeros(4)), "dsink given, sink NULL"),
+    (dict(sink=[1] * 4, dsink=zeros(4, dtype="f8")), "dsink.dtype float64: expected float32"),
+    (dict(sink=[1] * 4, dsink_parts=zeros(4)), "dsink_parts.shape (4,)"),
+]
 
 # Ends of queries beside cu_kv [0, 3, 8]
 ENDS = [
@@ -122,6 +139,9 @@ def test_refused():
         assert words in found[1] and status in (None, found[0]), (given, found)
     for given, rest, words in OF_A_CALL:
         assert words in refused(ordo.attention, *given, **rest)[1], words
+    o, lse = ordo.forward(PLAN, **arrays())
+    for given, words in OF_SINKS:
+        assert words in refused(ordo.backward, PLAN, **arrays(), o=o, lse=lse, dout=o, **given)[1], words
     for ends, words in ENDS:
         assert words in refused(ordo.forward, PACKED, TINY, TINY, TINY, cu_q=ends, cu_kv=[0, 3, 8])[1]
     ordo.forward(PACKED, TINY, TINY, TINY, cu_q=[0, 3, 8], cu_kv=np.int64([0, 5, 8]))
