@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from test_transformers_models import MLA, SMALL, TARGETS, TOKENS
+from test_transformers_models import MLA, SMALL, TARGETS, TOKENS, class_of, small
 from transformers.models.auto import configuration_auto
 from transformers.models.auto import modeling_auto as auto
 
@@ -39,17 +39,15 @@ MORE = SMALL | dict(
 )  # fmt: skip
 
 
-def small(make):
+def whole(make):
     """A configuration of small sizes, of what it is made of, too."""
-    known = make()
-    fixed = {name for kind in make.__mro__ for name, x in vars(kind).items() if isinstance(x, property) and x.fset is None}
-    asked = {k: MORE[k] for k in MORE.keys() - fixed if getattr(known, k, None) is not None or "_token_id" in k}
+    known, asked = make(), {}
     if getattr(known, "kv_lora_rank", None):
-        asked |= {k: x for k, x in MLA.items() if hasattr(known, k)}
+        asked = {k: x for k, x in MLA.items() if hasattr(known, k)}
     for name, part in getattr(make, "sub_configs", {}).items():
-        if name not in fixed and inspect.isclass(part) and part is not transformers.PreTrainedConfig:
-            asked[name] = small(part).to_dict()
-    return make(**asked)
+        if inspect.isclass(part) and part is not transformers.PreTrainedConfig:
+            asked[name] = whole(part).to_dict()
+    return small(make, MORE, **asked)
 
 
 def inputs(model):
@@ -80,11 +78,10 @@ def attempt(name):
     table = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
     calls, real = [], table["ordo"]
     table["ordo"] = lambda *words, **more: calls.append(1) or real(*words, **more)
-    found = auto.MODEL_MAPPING_NAMES[name]
-    kind = getattr(transformers, found if isinstance(found, str) else found[0])
+    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
     made = {}
     for implementation in ("eager", "ordo"):
-        config = small(kind.config_class)
+        config = whole(kind.config_class)
         torch.manual_seed(0)
         try:
             made[implementation] = kind._from_config(config, attn_implementation=implementation).eval()

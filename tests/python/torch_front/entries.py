@@ -169,29 +169,32 @@ class Below(Flash):
             rest.update(zip(names, ends), softmax_scale=given["scale"])
             used = [given.get(x) for x in _LISTS[4:]]
             passes = functools.partial(_third_passes, rest, given["causal"], used)
-            return lambda q, k, v: (_Passes.apply(q, k, v, passes), None)
+            return lambda q, k, v: (_Passes.apply(q, k, v, passes)[0], None)
         scale = case.q.shape[-1] ** -0.5 if given["scale"] is None else given["scale"]
         rest.update(alibi_slopes=given.get("slopes"), dropout_p=given.get("dropout_p", 0.0))
         rest.update(softmax_scale=scale, causal=given["causal"])
         passes = functools.partial(_second_passes, "varlen_" if ends else "", ends, rest)
-        return lambda q, k, v: (_Passes.apply(q, k, v, passes), None)
+        return lambda q, k, v: (_Passes.apply(q, k, v, passes)[0], None)
 
 
 class _Passes(torch.autograd.Function):
     """`passes` of q, k and v alone gives out and lse, with more of them it writes gradients."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, passes: Any) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, passes: Any) -> Any:
         out, lse, *rng = passes((q, k, v))
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.rng, ctx.passes = rng, passes
-        return out
+        ctx.set_materialize_grads(False)
+        return out, lse
 
     @staticmethod
-    def backward(ctx: Any, dout: Any) -> Any:
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
+        dout = torch.zeros_like(out) if dout is None else dout
         grads = [torch.full_like(x, torch.nan) for x in (q, k, v)]
-        ctx.passes((dout, q, k, v, out, lse), grads, *ctx.rng)
+        more = ctx.rng if dlse is None else [dlse]
+        ctx.passes((dout, q, k, v, out, lse), grads, *more)
         return (*grads, None)
 
 
@@ -254,24 +257,13 @@ class Part(Attention):
         )  # fmt: skip
 
     def make(self, case: Any) -> Callable[..., Any]:
-        return functools.partial(_Parted.apply, case.keywords)
+        def passes(tensors: Any, grads: Any = None, dlse: Any = None) -> Any:
+            if grads is None:
+                return ordo.torch.attention(*tensors, **case.keywords)
+            for x, made in zip(grads, ordo.torch.backward_part(*tensors, dlse=dlse, **case.keywords)):
+                x.copy_(made)
 
-
-class _Parted(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, keywords: Any, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        o, lse = ordo.torch.attention(q, k, v, **keywords)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.keywords = keywords
-        ctx.set_materialize_grads(False)
-        return o, lse
-
-    @staticmethod
-    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        q, k, v, o, lse = ctx.saved_tensors
-        dout = torch.zeros_like(o) if dout is None else dout
-        grads = ordo.torch.backward_part(dout, q, k, v, o, lse, dlse=dlse, **ctx.keywords)
-        return None, *grads
+        return lambda q, k, v: _Passes.apply(q, k, v, passes)
 
 
 class Layer(Attention):

@@ -9,7 +9,7 @@ import math
 import ordo
 import pytest
 import torch
-from bits import same
+from bits import leaf, same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.compat.flash_attn import bert_padding, flash_attn_interface
 
@@ -130,10 +130,6 @@ def test_no_public_name_is_missing_from_the_table():
         assert all(x.startswith("FlashAttn") for x in public), public  # those of test_autograd_functions
 
 
-def drawn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
-
-
 # ---- below autograd ----
 
 PACKED = dict(
@@ -148,7 +144,7 @@ PACKED = dict(
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_the_passes_return(p, packed):
     """The table compares gradients; causal with more rows than keys, some rows see nothing, and their lse is +inf."""
-    q, k, v = drawn(20, 4, 16), drawn(40, 2, 16, seed=1), drawn(40, 2, 16, seed=2)
+    q, k, v = leaf(20, 4, 16), leaf(40, 2, 16, seed=1), leaf(40, 2, 16, seed=2)
     low, kind, lists = flash_attn_interface, "varlen_" if packed else "", PACKED
     if not packed:
         q, k, v, lists = q[None], k[None, :13], v[None, :13], {}
@@ -173,7 +169,7 @@ def test_what_the_passes_return(p, packed):
 
 
 def test_the_backward_pass_refuses_before_it_writes():
-    q = drawn(1, 6, 2, 16).detach()
+    q = leaf(1, 6, 2, 16).detach()
     out, lse, _, rng = flash_attn_interface._flash_attn_forward(
         q, q, q, 0.3, None, True, -1, -1, 0.0, None, False
     )
@@ -196,7 +192,7 @@ def test_the_backward_pass_refuses_before_it_writes():
 
 
 def test_lists_are_refused_by_the_names_of_the_function():
-    x, dense, ends = drawn(20, 2, 16).detach(), drawn(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
+    x, dense, ends = leaf(20, 2, 16).detach(), leaf(2, 10, 2, 16).detach(), PACKED["cu_seqlens_q"]
     lse, low, used = torch.zeros(2, 20), flash_attn_interface, torch.tensor([2.5, 9.0])
     longest = dict(max_seqlen_q=16, max_seqlen_k=16)
     rules = dict(longest, dropout_p=0.0, softmax_scale=None, causal=False)
@@ -230,7 +226,7 @@ def test_lists_are_refused_by_the_names_of_the_function():
 
 def test_autograd_functions():
     low = flash_attn_interface
-    q, k, v = (drawn(2, 9, 4, 16, seed=x) for x in range(3))
+    q, k, v = (leaf(2, 9, 4, 16, seed=x) for x in range(3))
     tail = (0.0, None, True, (-1, -1), 0.0, None, False, False)
     out = flash_attn.flash_attn_func(q, k, v, *tail)
     assert same(out, low.FlashAttnFunc.apply(q, k, v, *tail, True))
@@ -269,7 +265,7 @@ def test_combine_merges_parts(by, monkeypatch):
     from ordo.compat import _combine
 
     monkeypatch.setattr(_combine, "_by_library", getattr(_combine, by))
-    q, k, v = (drawn(2, 7, 4, 16, seed=x).detach() for x in range(3))
+    q, k, v = (leaf(2, 7, 4, 16, seed=x).detach() for x in range(3))
     cuts = [(0, 3), (3, 4), (4, 7)]
     rules = dict(return_attn_probs=True)
     parts = [flash_attn_3.flash_attn_func(q, k[:, a:b], v[:, a:b], **rules) for a, b in cuts]
@@ -290,7 +286,7 @@ def test_combine_merges_parts(by, monkeypatch):
 
 
 def test_combine_on_the_cpu_has_the_bits_of_the_library():
-    outs, lses = drawn(3, 2, 5, 4, 8).detach(), drawn(3, 2, 5, 4, seed=1).detach()
+    outs, lses = leaf(3, 2, 5, 4, 8).detach(), leaf(3, 2, 5, 4, seed=1).detach()
     out, lse = flash_attn_3.flash_attn_combine(outs, lses)
     plan = ordo.Plan(ordo.Problem(batch=2, q_len=5, heads=4, head_dim=8), backend="cpu")
     parts = [(x.numpy(), y.transpose(1, 2).contiguous().numpy()) for x, y in zip(outs, lses)]
@@ -324,7 +320,7 @@ def test_there_is_no_metadata():
 
 
 def test_unpad_and_pad():
-    x = drawn(3, 5, 2)
+    x = leaf(3, 5, 2)
     mask = torch.tensor([[1, 1, 0, 0, 0], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
     rows, indices, ends, longest, used = bert_padding.unpad_input(x, mask)
     assert ends.tolist() == [0, 2, 6, 6] and longest == 4 and used.tolist() == [2, 4, 0]
@@ -334,7 +330,7 @@ def test_unpad_and_pad():
 
 
 def test_rows_by_index_and_back():
-    x, places = drawn(6, 3), torch.tensor([4, 0, 3])
+    x, places = leaf(6, 3), torch.tensor([4, 0, 3])
     rows, residual = bert_padding.index_first_axis_residual(x, places)
     assert same(rows, x[places]) and same(residual, x)
     weights = torch.rand_like(rows), torch.rand_like(residual)
@@ -343,7 +339,7 @@ def test_rows_by_index_and_back():
     expected[places] += weights[0]
     assert same(dx, expected)
 
-    values = drawn(3, 2, 5, seed=1)
+    values = leaf(3, 2, 5, seed=1)
     made = bert_padding.index_put_first_axis(values, places, 6)
     assert made.shape == (6, 2, 5) and same(made[places], values) and not made[[1, 2, 5]].any()
     weight = torch.rand_like(made)
@@ -352,7 +348,7 @@ def test_rows_by_index_and_back():
 
 def test_unpad_concatenated_sequences():
     lengths = torch.tensor([[2, 3, 0, 0, 0, 0], [0] * 6, [3, 2, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]])
-    x = drawn(4, 6, 2)
+    x = leaf(4, 6, 2)
     rows, indices, ends, longest = bert_padding.unpad_input_for_concatenated_sequences(x, lengths)
     assert indices.tolist() == [*range(5), *range(12, 17), *range(18, 24)]
     assert ends.tolist() == [0, 2, 5, 8, 10, 16] and longest == 6 and ends.dtype == torch.int32

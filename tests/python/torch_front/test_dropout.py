@@ -9,9 +9,9 @@ import ordo
 import ordo.torch
 import pytest
 import torch
-from bits import same
+from bits import equal, same
 from ordo.torch import _dropout, _front, _node, prepare_dropout
-from test_attention import equal, tensors
+from test_attention import tensors
 from torch.utils.checkpoint import checkpoint
 
 SQUARE = tensors(rows=33, kv_heads=2)

@@ -8,16 +8,12 @@ import numpy as np
 import ordo
 import pytest
 import torch
-from bits import same
+from bits import drawn, same
 from ordo.compat import flash_attn, flash_attn_3
 from ordo.torch._call import Arguments
 
 BOTH = pytest.mark.parametrize("module", [flash_attn, flash_attn_3])
 WINDOW = (37, 0)
-
-
-def drawn(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def caches(room, kv_heads=2, dim=16, batch=2, dtype=torch.float32):

@@ -7,7 +7,7 @@ import ordo.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from bits import close, same
+from bits import close, leaf, same
 from ordo.torch import _parts, _sdpa
 
 attention = pytest.importorskip("torch.nn.attention")
@@ -24,18 +24,10 @@ def active():
     attention.restore_flash_attention_impl()
 
 
-def drawn(*shape, seed=0, dtype=torch.float32):
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-    return made.to(dtype).requires_grad_()
-
-
 def inputs(rows=33, columns=33, heads=4, kv_heads=4, dtype=torch.float32):
     """(batch, head, row, dim)."""
-    return [
-        drawn(2, heads, rows, 16, dtype=dtype),
-        drawn(2, kv_heads, columns, 16, seed=1, dtype=dtype),
-        drawn(2, kv_heads, columns, 16, seed=2, dtype=dtype),
-    ]
+    sizes = (heads, rows), (kv_heads, columns), (kv_heads, columns)
+    return [leaf(2, *size, 16, seed=x, dtype=dtype) for x, size in enumerate(sizes)]
 
 
 def ours(q, k, v, **rules):
@@ -173,7 +165,7 @@ def test_head_sizes_that_are_filled_up(monkeypatch):
 
 def test_the_packed_operator():
     ends = torch.tensor([0, 7, 20], dtype=torch.int32)
-    q, k, v = (drawn(20, 2, 16, seed=x).detach() for x in range(3))
+    q, k, v = (leaf(20, 2, 16, seed=x).detach() for x in range(3))
     out, lse, state, unused, _ = _sdpa._flash_forward(
         q, k, v, ends, ends, 13, 13, 0.1, True, False, window_size_left=5, window_size_right=0
     )

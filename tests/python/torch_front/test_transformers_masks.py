@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 
 import ordo.transformers  # noqa: E402
 from ordo.transformers import attention_forward, attention_mask  # noqa: E402
-from test_transformers_models import TOKENS, pair, registered, small  # noqa: E402, F401
+from test_transformers_models import TOKENS, agree, pair, registered, small  # noqa: E402, F401
 from transformers import masking_utils  # noqa: E402
 from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
 
@@ -26,10 +26,6 @@ def llama(implementation="ordo", **extra):
     config._attn_implementation = implementation
     torch.manual_seed(0)
     return transformers.MistralForCausalLM(config).eval()
-
-
-def agree(ours, theirs):
-    assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
 
 
 def masks(make=masking_utils.create_causal_mask, padding=None, rows=10, **settings):

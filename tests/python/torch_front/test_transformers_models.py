@@ -12,7 +12,7 @@ from pathlib import Path
 import ordo
 import pytest
 import torch
-from bits import same
+from bits import equal, same
 
 transformers = pytest.importorskip("transformers")
 
@@ -123,12 +123,12 @@ def class_of(name, mapping):
     return getattr(transformers, found if isinstance(found, str) else found[0])
 
 
-def small(make, **extra):
+def small(make, sizes=SMALL, **extra):
     """A configuration of small sizes."""
     known = make()
-    fixed = {name for name, x in vars(make).items() if isinstance(x, property) and x.fset is None}
-    asked = {k for k in SMALL.keys() - fixed if getattr(known, k, None) is not None or "token" in k}
-    return make(**{k: SMALL[k] for k in asked} | extra)
+    fixed = {name for kind in make.__mro__ for name, x in vars(kind).items() if isinstance(x, property) and x.fset is None}
+    asked = {k for k in sizes.keys() - fixed if getattr(known, k, None) is not None or "_token_id" in k}
+    return make(**{k: sizes[k] for k in asked} | {k: x for k, x in extra.items() if k not in fixed})
 
 
 def pair(kind, other="eager", **extra):
@@ -263,10 +263,6 @@ def step(model, role, seed, train):
     made = model.train(train)(**inputs)
     made = made.last_hidden_state if role == "encoder" else made.logits
     return made.detach(), backward(model, made)
-
-
-def equal(one, other):
-    return all(same(x, y) for x, y in zip(one, other))
 
 
 @pytest.mark.parametrize("role, name", [(role, name) for role in KINDS for name in KINDS[role][0]])
