@@ -1,5 +1,5 @@
 """The recorder on PyTorch models: three planted differences are found and named; the order of the
-backward pass; seeds and plans of attention; CUDA where there is a GPU."""
+backward pass; seeds and plans of attention. torch_front/on_cuda.py has digests of a GPU."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def batch_of(step):
     return [(7 * step + place) % 40 for place in range(4)]
 
 
-def train(path, plant=None, device="cpu", steps=STEPS, **options):
+def train(path, plant=None, **options):
     """A small run; `plant(step, model, ids)` may change something and returns the ids."""
     torch.manual_seed(1)
-    model = Tiny().to(device)
+    model = Tiny()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     data = torch.randint(VOCABULARY, (40, ROWS), generator=torch.Generator().manual_seed(2))
     with ordo.Recorder(path, model, **options) as recorder:
-        for step in range(steps):
+        for step in range(STEPS):
             ids = batch_of(step)
             torch.manual_seed(1000 + step)
             if plant:
                 ids = plant(step, model, ids) or ids
-            tokens = data[ids].to(device)
+            tokens = data[ids]
             logits = model(tokens)
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
             optimizer.zero_grad()
@@ -193,19 +193,3 @@ def test_nothing_stays_behind(tmp_path):
     assert _watch.watchers == {"forward": [], "backward": []}
     assert not any(x._post_accumulate_grad_hooks for x in model.parameters())
 
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_digests_of_the_device(tmp_path):
-    """Digests on CUDA are those of the CPU, and a run there repeats."""
-    torch.manual_seed(3)
-    tensors = [torch.randn(n, dtype=d) for n in (1, 77, 40000) for d in (torch.float32, torch.bfloat16)]
-    for name, device in (("a", "cpu"), ("b", "cuda")):
-        with ordo.Recorder(tmp_path / name) as recorder:
-            there = {str(at): x.to(device) for at, x in enumerate(tensors)}
-            shifted = torch.arange(9.0).to(device)[1:]
-            recorder.step(0, torch.tensor(1.5, device=device), batch=torch.arange(5, device=device),
-                          gradients=there, weights={"shifted": shifted})  # fmt: skip
-    assert ordo.compare(tmp_path / "a", tmp_path / "b").equal
-    train(tmp_path / "c", device="cuda", steps=5)
-    train(tmp_path / "d", device="cuda", steps=5)
-    assert ordo.compare(tmp_path / "c", tmp_path / "d").equal
