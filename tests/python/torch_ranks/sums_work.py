@@ -133,10 +133,7 @@ def gradients(count, dtype):
     ordered = od.OrderedGradients(model.parameters(), count)
     for _ in range(2):
         model.zero_grad()
-        for index in ordered.owned:
-            with ordered.micro_batch(index):
-                loss_of(model, index, dtype).backward()
-        ordered.reduce()
+        a_step(ordered, model, ordered.owned, dtype)
     assert model.unused.grad is None
     used = [p for p in model.parameters() if p is not model.unused]
     assert digest([p.grad for p in used]) == digest(expected_gradients(count, dtype))
@@ -149,10 +146,8 @@ def ddp(count, dtype, view):
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=view, bucket_cap_mb=0.001)
     ordered = od.OrderedDDP(wrapped, count)
     for _ in range(3):  # DDP makes its buckets anew after the first
-        wrapped.zero_grad(set_to_none=True)
-        for index in ordered.owned:
-            with ordered.micro_batch(index):
-                loss_of(wrapped, index, dtype).backward()
+        wrapped.zero_grad()
+        a_step(ordered, wrapped, ordered.owned, dtype)
     return result(list(model.parameters()), dtype)
 
 
@@ -167,10 +162,8 @@ def fsdp(count, dtype, reduce_dtype):
     fully_shard(model, mesh=mesh, mp_policy=policy)
     ordered = od.OrderedFSDP(model, count)
     for _ in range(2):
-        model.zero_grad(set_to_none=True)
-        for index in ordered.rounds:
-            with ordered.micro_batch(index):
-                loss_of(model, index or 0, dtype).backward()
+        model.zero_grad()
+        a_step(ordered, model, ordered.rounds, dtype)
     return result(list(model.parameters()), dtype)
 
 
@@ -205,11 +198,12 @@ def refused(function, *args, **options):
     return "accepted"
 
 
-def a_step(ordered, model, indices):
+def a_step(ordered, model, indices, dtype="f32"):
     for index in indices:
         with ordered.micro_batch(index):
-            loss_of(model, index, "f32").backward()
-    ordered.reduce()
+            loss_of(model, index or 0, dtype).backward()
+    if isinstance(ordered, od.OrderedGradients):  # the others do it by themselves
+        ordered.reduce()
 
 
 def sharded(shape):
