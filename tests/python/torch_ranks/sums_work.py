@@ -1,12 +1,22 @@
-"""What the ranks of test_ordered_sums.py do. Digests are hexadecimal texts."""
+"""What the ranks of test_ordered_sums.py do. Digests are hexadecimal texts.
+
+PYTHONPATH=python:tests/python python3 tests/python/torch_ranks/sums_work.py FOLDER
+
+Writes what each rank found to FOLDER/FUNCTION-RANKS-RANK.json.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
+from pathlib import Path
 
 import ordo
 import torch
+import torch._dynamo  # DDP loads it: here for all ranks
 import torch.distributed as dist
+from kit import launch
 from ordo.torch import distributed as od
 from reference import tree
 from torch import nn
@@ -263,3 +273,13 @@ def mistakes():
     made["ddp, outside"] = refused(loss.backward)
     made["fsdp, outside"] = refused(outside, sharded((2,)))
     return made
+
+
+def work(rank, report, name, folder):
+    found = {"everything": everything, "mistakes": mistakes}[name]()
+    (folder / f"{name}-{dist.get_world_size()}-{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    runs = [("everything", ranks) for ranks in (1, 2, 3, 4, 8)] + [("mistakes", 2)]
+    sys.exit(any([launch(work, ranks, name, Path(sys.argv[1])) for name, ranks in runs]))

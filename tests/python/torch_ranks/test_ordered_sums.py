@@ -5,6 +5,7 @@ Each group of processes starts once and does everything (sums_work.py).
 
 from __future__ import annotations
 
+import json
 import math
 import random
 
@@ -16,17 +17,29 @@ from ordo.torch import tree_sum
 from ordo.torch.distributed import _ordered_norm, _tree, ordered_clip_grad_norm_
 from ordo.torch.distributed._ordered import _share
 from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
-from ranks_kit import run, values
 from reference import tree
+from test_ranks import run
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 RANKS = (1, 2, 3, 4, 8)
 
 
+def found(folder, name, ranks):
+    """What each rank answered."""
+    return [json.loads((folder / f"{name}-{ranks}-{rank}.json").read_text()) for rank in range(ranks)]
+
+
 @pytest.fixture(scope="module")
-def answers():
-    return {ranks: values(run("sums_work", "everything", ranks)) for ranks in RANKS}
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("sums")
+    run("sums_work.py", str(made))
+    return made
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    return {ranks: found(folder, "everything", ranks) for ranks in RANKS}
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -78,8 +91,8 @@ MESSAGES = {
 }
 
 
-def test_ranks_that_disagree_are_told_so():
-    right, wrong = values(run("sums_work", "mistakes", 2))
+def test_ranks_that_disagree_are_told_so(folder):
+    right, wrong = found(folder, "mistakes", 2)
     assert right.pop("works on") == wrong.pop("works on")
     assert set(right) == set(wrong) == set(MESSAGES)
     for name, messages in MESSAGES.items():

@@ -16,7 +16,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 def run(
     program: str, *arguments: str, launcher: tuple[str, ...] = (), seconds: int = 2400
 ) -> str:
-    path = f"{HERE.parents[2] / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = os.pathsep.join([str(HERE.parents[2] / "python"), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *launcher, str(HERE / program), *arguments],
         env={**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"},
