@@ -108,21 +108,18 @@ def test_refusals():
         with pytest.raises(ordo.Error, match=text):
             run()
 
-    wrong = good.key.copy()
+    wrong, arrays = good.key.copy(), dict(start=good.start, key=good.key, first=good.first, last=good.last)
     wrong[0] = 3
-    lists = good.start, wrong, good.first, good.last
-    refused(r"block_mask.key\[0\] 3", lambda: ordo.BlockMask(300, 300, *lists))
+    for name, array, words in (
+        ("key", wrong, r"\[0\] 3"), ("start", good.start.astype(np.int64), ": expected an int32"),
+        ("last", None, " NULL"), ("start", good.start[:, :, :-1], r".shape .*: expected \("),
+        ("start", good.start[0], r".shape .*: expected \("), ("first", good.first[:, :, :9], r".shape .*: expected \("),
+        ("last", good.last[0], r".shape .*: expected \("), ("key", good.key.reshape(1, -1), r".shape .*: expected \("),
+    ):  # fmt: skip
+        given = arrays | {name: array}
+        refused(f"block_mask.{name}{words}", lambda: ordo.BlockMask(300, 300, **given))
     longer = ordo.BlockMask.from_chunks(310, 300, 5)
     refused("block_mask.q_len 310: expected", lambda: ordo.attention(q, k, v, block_mask=longer))
-    floats = good.start.astype(np.int64)
-    refused("block_mask.start: expected an int32", lambda: ordo.BlockMask(300, 300, floats, good.key))
-    for name, array in [
-        ("start", good.start[:, :, :-1]), ("start", good.start[0]), ("first", good.first[:, :, :9]),
-        ("last", good.last[0]), ("key", good.key.reshape(1, -1)),
-    ]:  # fmt: skip
-        arrays = dict(start=good.start, key=good.key, first=good.first, last=good.last)
-        given = arrays | {name: array}
-        refused(rf"block_mask.{name}.shape .*: expected \(", lambda: ordo.BlockMask(300, 300, **given))
     refused("block_mask.q_len", lambda: ordo.BlockMask(2.5, 300, good.start, good.key))
     refused("block_mask given", lambda: ordo.forward(ordo.Plan(p), q, k, v, block_mask=good))
     refused("block mask", lambda: ordo.Plan(p.replace(blocks=good.limits), order="twin"))

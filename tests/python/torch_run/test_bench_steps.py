@@ -29,14 +29,8 @@ def test_training_steps(tmp_path):
     """Math is asked where all others refuse; recorded steps take turns with bare ones."""
     rows, text = measured(tmp_path, "training_steps", "--rows", "gpt2 padded p 0.1|every 10")
     row, recorded = rows
-    assert set(row["ms"]) | set(row["refused"]) == {
-        "ordo",
-        "strict",
-        "flash",
-        "cudnn",
-        "efficient",
-        "math",
-    }
+    ways = {"ordo", "strict", "flash", "cudnn", "efficient", "math"}
+    assert set(row["ms"]) | set(row["refused"]) == ways
     assert {"ordo", "strict", "math"} <= set(row["ms"]) and "flash" in row["refused"], row
     assert all(len(ms) == 5 or ms[0] > 1000 for ms in row["rounds"].values()), row["rounds"]
     assert set(recorded["ms"]) == {"bare", "recorded"} and recorded["line_bytes"] > 1000
@@ -57,7 +51,5 @@ def test_processes_take_turns(tmp_path):
 def test_without_a_gpu(name):
     command = [sys.executable, str(ROOT / "bench" / "gpu" / "run"), name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (
-        77,
-        f"bench/gpu/run {name}: skipped: no CUDA device\n",
-    )
+    said = f"bench/gpu/run {name}: skipped: no CUDA device\n"
+    assert (done.returncode, done.stdout) == (77, said)
