@@ -12,6 +12,7 @@ import time
 import ordo
 import pytest
 import torch
+from test_recorder import WIDTH, Block
 from torch import distributed
 
 
@@ -198,20 +199,9 @@ def test_a_resume_that_forgets_something_is_found(net):
 # ---- models with dropout, and what verify() leaves of them ----
 
 
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
-        self.attend = ordo.Attention(0.1, causal=True)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 16)).unbind(-3)
-        return self.out(self.attend(q, k, v).flatten(-2))
-
-
 def test_verify_passes_and_leaves_the_model_alone():
     """Given the model, and where the step has it."""
-    model, x = Layer(), torch.randn(2, 20, 32)
+    model, x = Block(), torch.randn(2, 20, WIDTH)
     optimizer = torch.optim.AdamW(model.parameters())
     before = [p.detach().clone() for p in model.parameters()]
     random = torch.get_rng_state()
@@ -233,11 +223,11 @@ def test_verify_passes_and_leaves_the_model_alone():
 
 
 def test_verify_finds_the_model_of_a_step():
-    model, x = Layer(), torch.randn(2, 20, 32)
+    model, x = Block(), torch.randn(2, 20, WIDTH)
 
     class Trainer:
         def __init__(self):
-            self.one, self.other = Layer(), Layer()
+            self.one, self.other = Block(), Block()
 
         def step(self):
             (self.one(x) + self.other(x)).square().mean().backward()
