@@ -26,11 +26,7 @@ def part(p, tensors, first, end):
     """The problem and the tensors of rows first .. end - 1, with all keys."""
     q, k, v, o, lse, dout = tensors
     shard = ordo.Shard(row0=first, q_total=ROWS, kv_total=ROWS)
-    fields = dict(batch=2, heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, mask=p.mask, dtype="f32")
-    problem = ordo.Problem(
-        **fields, q_len=end - first, kv_len=ROWS, dropout=p.dropout, shard=shard
-    )
-    plan = ordo.Plan(problem, backend="cpu")
+    plan = ordo.Plan(p.replace(q_len=end - first, kv_len=ROWS, shard=shard), backend="cpu")
     lines = np.ascontiguousarray(lse[:, :, first:end])
     return plan, (q[:, first:end], k, v, o[:, first:end], lines, dout[:, first:end])
 

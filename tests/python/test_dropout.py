@@ -69,18 +69,6 @@ def test_kernels_keep_what_the_mask_says(backend, keying):
         ordo.forward(plan, q, q, v, keep_bits=bits, mask_bits=bits)
 
 
-def test_packed_sequences():
-    problem = ordo.Problem(
-        batch=2, q_len=20, head_dim=8, layout="packed", total_q=25, total_kv=25, dropout=0.5
-    )
-    ends = [0, 5, 25]
-    whole = ordo.Problem(batch=2, q_len=20, head_dim=8, dropout=0.5)
-    for b, rows in enumerate((5, 20)):
-        mine = dropout.export(problem, sequence=b, cu_q=ends, cu_kv=ends, seed=3)
-        assert mine.shape == (rows, rows)
-        assert np.array_equal(mine, dropout.export(whole, sequence=b, seed=3)[:rows, :rows])
-
-
 def test_refusals():
     words = dropout.fill(PROBLEM)
     for call, text in (

@@ -114,11 +114,6 @@ def test_laboratory_is_loaded_when_first_asked_for(clone):
     assert said.returncode == 0, said.stderr
 
 
-def test_errors_of_the_laboratory_have_their_message():
-    with pytest.raises(ordo.Error, match="key_tiles 0: expected 1.."):
-        ordo.lab.timeline(key_tiles=0, workers=1)
-
-
 @pytest.mark.parametrize("name", ["Critical", "Schedule", "Timeline", "TimelineInfo", "timeline"])
 def test_what_moved_to_the_laboratory_is_named(name):
     with pytest.raises(AttributeError, match=f"it is ordo.lab.{name}$"):
