@@ -22,7 +22,7 @@ import ordo
 import ordo.torch
 import torch
 import torch.distributed as dist
-from kit import Reporter, launch
+from kit import Reporter, differing, launch
 from ordo.torch.distributed import context_parallel_attention, unshard_sequence
 
 METHODS = ("heads", "gather", "relay", "relay", "auto")
@@ -170,7 +170,7 @@ def run(function: Any, tensors: list[torch.Tensor], keywords: dict[str, Any]) ->
     return {"o": o.detach(), "lse": lse.detach(), **dict(zip(("dq", "dk", "dv"), grads))}
 
 
-def differing(case: Case, seed: int, group: Any, device: str) -> str:
+def faults_of(case: Case, seed: int, group: Any, device: str) -> str:
     """Names of the results that differ from those of the single call; on every rank."""
     rank = dist.get_rank(group)
     whole = inputs(case, seed, device)
@@ -186,17 +186,7 @@ def differing(case: Case, seed: int, group: Any, device: str) -> str:
     }
     if rank != 0:
         return ""
-    expected = run(ordo.torch.attention, whole, case.keywords)
-    bits = {2: torch.int16, 4: torch.int32}
-    faults = []
-    for name, x in expected.items():
-        y = joined[name]
-        view = bits[x.element_size()]
-        if x.shape != y.shape or x.dtype != y.dtype:
-            faults.append(f"{name} {tuple(y.shape)} instead of {tuple(x.shape)}")
-        elif count := int((x.contiguous().view(view) != y.contiguous().view(view)).sum()):
-            faults.append(f"{name}: {count} of {x.numel()} differ")
-    return ", ".join(faults)
+    return differing(joined, run(ordo.torch.attention, whole, case.keywords))
 
 
 # ---- all of them ----
@@ -215,7 +205,7 @@ def work(rank: int, report: Reporter, args: argparse.Namespace) -> None:
         if rank >= case.ranks:
             continue
         try:
-            faults = differing(case, seed, groups[case.ranks], args.device)
+            faults = faults_of(case, seed, groups[case.ranks], args.device)
         except ordo.Error as error:
             faults = f"refused on rank {rank}: {error}"
         if faults:

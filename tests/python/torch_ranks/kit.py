@@ -18,6 +18,18 @@ import torch.distributed as dist
 Reporter = Callable[[str], None]
 
 
+def differing(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> str:
+    """Which tensors have another shape or type, or how many elements other bits."""
+    faults = []
+    for name, y in expected.items():
+        x, bits = found[name], torch.int16 if y.element_size() == 2 else torch.int32
+        if x.shape != y.shape or x.dtype != y.dtype:
+            faults.append(f"{name} {x.dtype} {tuple(x.shape)} instead of {y.dtype} {tuple(y.shape)}")
+        elif count := int((x.contiguous().view(bits) != y.contiguous().view(bits)).sum()):
+            faults.append(f"{name}: {count} of {y.numel()}")
+    return ", ".join(faults)
+
+
 def launch(
     work: Callable[..., None], ranks: int, *args: Any, seconds: float = 600, device: str = "cpu"
 ) -> int:

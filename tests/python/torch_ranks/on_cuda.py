@@ -24,6 +24,7 @@ from typing import Any
 
 import ordo.torch
 import torch
+from kit import differing
 from ordo.torch import _front as f
 from ordo.torch import _parts
 from ordo.torch._inputs import Lists, Rules, call_of, plan_of
@@ -165,16 +166,6 @@ def timed(run: Callable[[], Results], device: str, repeats: int) -> tuple[Result
     return results, statistics.median(times)
 
 
-def differing(found: Results, expected: Results) -> str:
-    faults = []
-    for name, x, y in zip(NAMES, found, expected):
-        bits = torch.int16 if x.element_size() == 2 else torch.int32
-        count = int((x.contiguous().view(bits) != y.contiguous().view(bits)).sum())
-        if count:
-            faults.append(f"{name} {count}")
-    return ", ".join(faults)
-
-
 def main() -> int:
     def numbers(text: str) -> list[int]:
         return list(map(int, text.split(",")))
@@ -218,7 +209,7 @@ def compare(args: Any, form: Form, causal: bool, p: float, cuts: list[tuple[int,
             lambda: relay(case, n, layout, kv_heads),
         ]
         found = [timed(way, args.device, args.repeats) for way in ways]
-        faults = "; ".join(filter(None, (differing(x, expected) for x, _ in found)))
+        faults = "; ".join(filter(None, (differing(dict(zip(NAMES, x)), dict(zip(NAMES, expected))) for x, _ in found)))
         failed += bool(faults)
         ratios = " ".join(f"{ms / one:8.3f}" for _, ms in found)
         print(f"{heads:3} {kv_heads:3} {dim:5} {'causal' if causal else 'full':6} {p:3} {n:6} "

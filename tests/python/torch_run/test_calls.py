@@ -10,6 +10,7 @@ import pytest
 import torch
 from ordo import _pieces
 from ordo.torch import _front as f
+from test_recorder import WIDTH, Block
 from torch.utils.checkpoint import checkpoint
 
 
@@ -22,28 +23,15 @@ def emulated(monkeypatch):
     f.forget_plans()
 
 
-class Tiny(torch.nn.Module):
-    def __init__(self, layers=3):
-        super().__init__()
-        torch.manual_seed(4)
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 96) for _ in range(layers))
-        self.attention = ordo.Attention(dropout=0.1, causal=True)
-
-    def forward(self, x):
-        for layer in self.layers:
-            q, k, v = layer(x).view(*x.shape[:2], 3, 2, 16).unbind(2)
-            x = x + self.attention(q, k, v).flatten(2)
-        return x
-
-
 def train(folder, first=0, steps=5, calls_every=2, **options):
     """Steps of a small model, the same whichever was the first."""
-    model = Tiny().bfloat16()
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(Block(), Block(), Block()).bfloat16()
     options = dict(calls=folder / "calls", calls_every=calls_every, first=first, **options)
     with ordo.Recorder(folder / "run.jsonl", model, **options) as recorder:
         for step in range(first, steps):
             torch.manual_seed(step)
-            loss = model(torch.randn(2, 70, 32).bfloat16()).float().square().mean()
+            loss = model(torch.randn(2, 70, WIDTH).bfloat16()).float().square().mean()
             model.zero_grad()
             loss.backward()
             recorder.step(step, loss)
