@@ -54,16 +54,6 @@ def test_head_sizes_are_filled_up_to_what_cuda_takes(dim, v_dim, width):
     assert _call.fill_width(dim, v_dim) == width
 
 
-def test_limits_are_those_of_plans():
-    for backend, machine in (("cpu", "host"), ("cuda", "h200")):
-        limits = ordo.backend_limits(backend)
-        problem = ordo.Problem(heads=1, q_len=1, dtype="bf16", head_dim=limits.head_dim_max)
-        assert "bf16" in limits.dtypes and ("f32" in limits.dtypes) == (backend == "cpu")
-        ordo.Plan(problem, machine)
-        with pytest.raises(ordo.Error, match="head_dim"):
-            ordo.Plan(problem.replace(head_dim=limits.head_dim_max + 1), machine)
-
-
 # ---- the library ----
 
 
