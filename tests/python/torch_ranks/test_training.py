@@ -197,9 +197,6 @@ def test_a_checkpoint_of_another_run(server, begun):
     ):
         assert words in Training(server, begun, *option).refused()
     assert files_of(begun) == kept
-
-
-def test_a_checkpoint_of_another_optimizer(server, begun):
     manifest = begun / "step-00000002" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"AdamW"', '"AdamW, fused"'))
     assert "optimizer is AdamW, fused there and AdamW here" in Training(server, begun).refused()
