@@ -69,11 +69,6 @@ int cli_exit_of(ordo_status status)
     return CLI_FAILED;
 }
 
-int cli_out_of_memory(void)
-{
-    return cli_error(CLI_FAILED, "out of memory");
-}
-
 int cli_library(ordo_status status)
 {
     const char *why = ordo_last_error();

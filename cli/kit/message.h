@@ -38,7 +38,12 @@ int cli_error(int exit_status, const char *format, ...) CLI_PRINTF(2, 3);
 /* The exit status of a library status; the second prints ordo_last_error() unless it is ORDO_OK. */
 int cli_exit_of(ordo_status status);
 int cli_library(ordo_status status);
-int cli_out_of_memory(void);
+
+static inline int cli_out_of_memory(void)
+{
+    (void)cli_error(CLI_FAILED, "out of memory");
+    return CLI_FAILED;
+}
 
 /* Returns the candidate most similar to what was typed, or NULL if none is similar. */
 const char *cli_nearest(const char *typed, const char *const *candidates, size_t count);
