@@ -470,7 +470,7 @@ TEST(nothing_given)
 static void check_blocks(const ordo_schedule *s, const uint8_t *blocks, uint64_t *tasks)
 {
     ordo_timeline *timeline = NULL;
-    ordo_timeline_info info;
+    ordo_timeline_info info = { 0 };
     const ordo_status status = ordo_timeline_create(&timeline, s);
     if (status == ORDO_ERR_UNSUPPORTED) /* twin, pinned: chains of two heads wait for each other */
         return;
@@ -502,7 +502,7 @@ TEST(block_masks)
     uint64_t seed = 47, ran = 0;
     for (int round = 0; round < 200; round++) {
         ordo_schedule s = random_schedule(&seed, 12);
-        ordo_timeline_info whole, all;
+        ordo_timeline_info whole = { 0 }, all = { 0 };
         uint8_t blocks[12 * 12 * 3 + 64];
         uint64_t tasks = 0, live = 0;
         s.order = orders[check_between(&seed, 0, 4)];
