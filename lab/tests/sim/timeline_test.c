@@ -477,8 +477,8 @@ static void check_blocks(const ordo_schedule *s, const uint8_t *blocks, uint64_t
     CHECK(status == ORDO_OK && ordo_timeline_query(timeline, &info) == ORDO_OK);
     check_info(s, &info);
     const int64_t nk = info.key_tiles, nq = info.query_tiles;
-    int32_t *next = calloc((size_t)(nq * s->heads), sizeof *next);
-    uint8_t *seen = calloc((size_t)(nq * nk * s->heads), 1);
+    int32_t *next = calloc((size_t)(nq * s->heads) + 1, sizeof *next);
+    uint8_t *seen = calloc((size_t)(nq * nk * s->heads) + 1, 1);
     for (uint64_t x = 0; x < ordo_timeline_step_count(timeline); x++) {
         ordo_timeline_step step;
         CHECK(ordo_timeline_step_at(timeline, x, &step) == ORDO_OK);
