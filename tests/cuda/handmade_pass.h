@@ -2,9 +2,9 @@
  * tensors, plan and workspace.
  *
  * For tests and benchmarks that the public API cannot serve: they launch kernels that the library
- * does not have (random delays before every turn, the backward pass apart), read or raise the flag
- * that starts a repair, change a pass between two launches, or time launches alone. What the public
- * API can reach belongs into the grid (grid_test.c, grid_fixed.h). */
+ * does not have (random delays before every turn), read or raise the flag that starts a repair,
+ * change a pass between two launches, or time launches alone. What the public API can reach belongs
+ * into the grid (grid_test.c, grid_fixed.h). */
 #ifndef TESTS_CUDA_HANDMADE_PASS_H
 #define TESTS_CUDA_HANDMADE_PASS_H
 
