@@ -62,8 +62,8 @@ static tensors new_tensors(size_t rows, size_t row0, size_t total)
                        .dv_sums = numbers(keys, 0, 0) };
 }
 
-/* Masks that cut are summed from the last rows to the first: receive, add this process's rows, and
- * pass on. The first process has the last word, and all of dk and dv. */
+/* Masks other than full are summed from the last rows to the first: receive, add this process's
+ * rows, and pass on. The first process has the last word, and all of dk and dv. */
 static void backward(ordo_plan *plan, ordo_call *call, const tensors *t, int rank, int size)
 {
     const int keys = size * KV_COUNT;

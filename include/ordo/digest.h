@@ -1,7 +1,7 @@
 /* ordo/digest.h: digests of whole tensors at memory speed, equal on CPU and GPU: xxh64-pieces.
  *
- * The bytes of a tensor are cut into pieces of 65536; the last piece may be shorter. The digest is
- * XXH64 (seed 0) over the XXH64 (seed 0) of the pieces, in order, 8 bytes little endian each. It
+ * The bytes of a tensor are divided into pieces of 65536; the last piece may be shorter. The digest
+ * is XXH64 (seed 0) over the XXH64 (seed 0) of the pieces, in order, 8 bytes little endian each. It
  * differs from XXH64 over the bytes, which `ordo run` prints: pieces are independent, so that many
  * threads can work on one tensor. It tells accidental differences apart, not forged ones. */
 #ifndef ORDO_DIGEST_H

@@ -5,7 +5,7 @@
  *   keep(seed, offset, sequence, head, row, column)
  *
  * and of the problem's dropout parameters: every backend, both passes and any later recomputation
- * agree bit for bit, however the work is cut. With bits made ahead of time a pass reads
+ * agree bit for bit, however the work is divided. With bits made ahead of time a pass reads
  * call.keep_bits instead of generating them; it computes the same either way.
  *
  * An element is kept with probability threshold / 2^bits, exactly, and then multiplied by exactly

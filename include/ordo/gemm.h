@@ -9,7 +9,7 @@
  * 0 and is f32. Then, each an addition in f32: the bias of the column, and what C held before. The
  * result is rounded once to the type of C.
  *
- * With sections, k is cut into 2, 4 or 8 parts of equal length, each of which is a chain of its
+ * With sections, k is divided into 2, 4 or 8 parts of equal length, each of which is a chain of its
  * own, and the sums of the chains s0, s1, ... are added in f32 by one binary tree:
  *
  *   ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))

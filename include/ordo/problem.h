@@ -1,4 +1,4 @@
-/* ordo/problem.h: what attention is to be computed: shapes and rules, no pointers.
+/* ordo/problem.h: what attention is to be computed: shapes, mask, scores, dropout; no pointers.
  *
  * Row i of queries, column j of keys, both inside one sequence. With bottom-right masks
  * (the default) diag = kv - q of that sequence, with top-left masks diag = 0:

@@ -302,7 +302,7 @@ int cli_schedule(int argc, char **argv)
         OPT_INT("--compute", "T", &r.compute, 0, MOST,
                 "time to compute one tile pair (default 10)"),
         OPT_INT("--compute-partial", "T", &r.compute_partial, 1, MOST,
-                "the same where the mask cuts the tile (default --compute)"),
+                "the same for partial tiles (default --compute)"),
         OPT_INT("--reduce", "T", &r.reduce, 0, MOST, "time to add its result to dQ (default 5)"),
         OPT_INT("--latency", "T", &r.latency, 0, MOST,
                 "time from one addition to the next to the same tile (default 0)"),

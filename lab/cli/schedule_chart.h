@@ -49,7 +49,7 @@ typedef void cli_visit(void *context, const ordo_timeline_step *step, const cli_
 bool cli_chart_walk(const cli_replay *replay, const ordo_schedule *schedule, cli_visit *visit,
                     void *context);
 
-/* The time of every worker cut into equal cells, each with what fills most of it. */
+/* The time of every worker in equal cells, each with what fills most of it. */
 typedef enum cli_state { CLI_IDLE, CLI_BUSY, CLI_STALLED } cli_state;
 typedef struct cli_cell {
     double busy, stalled, longest; /* time in the cell; of the longest interval in it */

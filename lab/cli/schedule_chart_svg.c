@@ -1,6 +1,6 @@
 /* schedule_chart_svg.c: schedules as a Gantt chart: one panel per order, all on one time axis.
  *
- * Few steps are drawn one by one, with labels. Many are cut into cells of a pixel or more,
+ * Few steps are drawn one by one, with labels. Many are drawn as cells of a pixel or more,
  * so that the size of the file has a bound that does not depend on the schedule. */
 #include "cli/schedule_chart_svg.h"
 

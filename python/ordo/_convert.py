@@ -1,6 +1,6 @@
 """Between dataclasses and structs, by field name.
 
-ctypes would cut an integer to the width of its field without a word; here it is refused.
+ctypes would truncate an integer to the width of its field without a word; here it is refused.
 """
 
 from __future__ import annotations

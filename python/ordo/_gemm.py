@@ -32,7 +32,7 @@ def gemm(
     a is (m, k) and b (k, n), of one type: float32 (backend cpu), float16 or bfloat16 (uint16 with
     dtype="bf16"). Rows or columns of each are contiguous, so that x w.T needs no copy. The result has
     the type of a, or float32 if `wide`; `out` is written if given, and with `add`, which is wide,
-    added to. `sections` cuts k into 2, 4 or 8 chains and a tree over them (docs/guide/linear.md).
+    added to. `sections` divides k into 2, 4 or 8 chains and a tree over them (docs/guide/linear.md).
     Backend emulator gives the bits of an H200.
     """
     for name, x in (("a", a), ("b", b)):

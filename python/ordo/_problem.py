@@ -1,4 +1,4 @@
-"""What is to be computed: shapes and rules, no arrays (ordo/problem.h)."""
+"""What is to be computed: shapes, mask, scores, dropout; no arrays (ordo/problem.h)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def tree_sum(
 
     float32, float16 or bfloat16 (uint16 with dtype="bf16"). The tree adds neighbours, then
     neighbouring sums: the sum of an aligned block of 2^l inputs is a node of every larger tree, so
-    the same bits come out however it is cut into blocks. `out` is overwritten if given; it may be
+    the same bits come out however it is divided into blocks. `out` is overwritten if given; it may be
     one of the inputs.
     """
     try:

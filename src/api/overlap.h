@@ -23,7 +23,7 @@ bool ordo_extent_bytes(const ordo_extent *x, int64_t *bytes);
  * a contiguous tensor. */
 bool ordo_extent_nests(const ordo_extent *x);
 
-/* Whether the two share a byte. Exact for views that interleave, such as q, k and v cut out of
+/* Whether the two share a byte. Exact for views that interleave, such as q, k and v as parts of
  * one buffer; strides so irregular that the search grows long count as sharing. */
 bool ordo_extent_overlap(const ordo_extent *a, const ordo_extent *b);
 

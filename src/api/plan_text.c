@@ -230,7 +230,7 @@ static bool read_field(ordo_plan *plan, const field *f, const char *text)
     return false;
 }
 
-/* Cut the next " name=value" off `rest`; NULL if it is not that name. */
+/* Take the next " name=value" from `rest`; NULL if it is not that name. */
 static char *next_value(char **rest, const char *name)
 {
     char *word = *rest;

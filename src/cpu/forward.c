@@ -448,7 +448,7 @@ static void gather_items(forward_job *job, int threads)
     job->items = count_items(job);
 }
 
-/* Cut the workspace into panels, if the plan has any. */
+/* Carve panels out of the workspace, if the plan has any. */
 static void share_workspace(forward_job *job)
 {
     const ordo_cpu_pass *p = &job->pass;

@@ -33,7 +33,7 @@ static inline int ordo_gemm_merges(int s)
 void ordo_gemm_key(const ordo_gemm_plan *plan, char *text, size_t capacity);
 
 /* Levels of the promise that the plan keeps. Every plan keeps the same: no row knows another, and
- * k is cut by sections alone. */
+ * k is divided by sections alone. */
 unsigned ordo_gemm_promise(const ordo_gemm_plan *plan);
 
 #endif

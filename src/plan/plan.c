@@ -63,8 +63,8 @@ int32_t ordo_plan_coresident(const ordo_plan *plan)
 
 unsigned ordo_plan_promise(const ordo_plan *plan)
 {
-    /* Waves cut a head where the workers end: the order of its sums then depends on how many
-     * there are and on how many heads come before it. */
+    /* Waves end within a head, where the workers end: the order of its sums then depends on how
+     * many there are and on how many heads come before it. */
     if (plan->group == ORDO_GROUP_WAVES)
         return ORDO_PROMISE_REPEAT | ORDO_PROMISE_KEEP_BITS;
     return ORDO_PROMISE_ALL & ~(ordo_plan_carries(plan) ? 0u : (unsigned)ORDO_PROMISE_CUT);

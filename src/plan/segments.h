@@ -1,8 +1,8 @@
 /* segments.h: passes in segments of rows, so that only the keep bits of two segments are in memory
  * (docs/adr/0014-segments-are-a-choice-of-the-plan.md).
  *
- * A plan with `segments` cuts the rows of a dense problem where a tile of the backward pass and a
- * block of keep bits begin. Each segment is a separate plan, with the tiles and the order of the
+ * A plan with `segments` divides the rows of a dense problem where a tile of the backward pass and
+ * a block of keep bits begin. Each segment is a separate plan, with the tiles and the order of the
  * whole; the sums of dk and dv go on from one to the next. So the results have the bits of one
  * pass. */
 #ifndef PLAN_SEGMENTS_H

@@ -7,11 +7,11 @@
  *   hang      no warp can go on, no copy is under way, and a program has not ended
  *   wrong     a warp has passed a full barrier, or arrives at an empty one, and the buffer does not
  *             hold what it was loaded for: overwritten too soon, or not there yet
- *   arrivals  a warp arrives at an mbarrier whose arrivals of this phase are complete, or twice at
+ *   arrivals  a warp arrives at an mbarrier whose arrivals of this use are complete, or twice at
  *             a named barrier before that was passed
  *
- * Rules of the hardware: an mbarrier's phase ends with its last arrival and its last byte, and a
- * wait for parity p passes while the parity of the current phase is not p. Copies end in any order.
+ * Rules of the hardware: a use of an mbarrier ends with its last arrival and its last byte, and a
+ * wait for parity p passes while the parity of the current use is not p. Copies end in any order.
  * Stage and parity of use n of a barrier with s stages are n % s and n / s % 2; a wait for "empty"
  * takes the other parity, so that it passes at first. */
 #ifndef TESTS_CUDA_BARRIER_MODEL_H
@@ -41,7 +41,7 @@ typedef enum model_op {
     M_ARRIVE,     /* barrier, offset: all that was read of it has been used */
     M_READ,       /* barrier, offset: the buffer is used once more */
     M_EXPECT,     /* barrier, offset: announce a copy, and arrive */
-    M_COPY,       /* barrier, offset: begin it; it completes the phase later */
+    M_COPY,       /* barrier, offset: begin it; it completes the use later */
     M_STORE,      /* barrier, offset: write by this warp, and arrive */
     M_SYNC,       /* named barrier, which, warps */
     M_PASS,       /* the same, without waiting */
@@ -120,11 +120,11 @@ typedef struct model_warp {
     int unit, step, in_unit; /* counters: units and steps of the block so far, steps of the unit */
 } model_warp;
 
-typedef struct model_phase {
-    int left, bytes; /* arrivals and copies that this phase still waits for */
+typedef struct model_use {
+    int left, bytes; /* arrivals and copies that this use still waits for */
     int parity;
     uint32_t waiting;
-} model_phase;
+} model_use;
 
 typedef struct model_named {
     int arrived;
@@ -147,7 +147,7 @@ typedef struct model {
     int warps, copies;
     model_warp warp[MODEL_WARPS];
     uint32_t ready, ended, turning;
-    model_phase phase[MODEL_BLOCKS][MODEL_BARRIERS][MODEL_STAGES];
+    model_use uses[MODEL_BLOCKS][MODEL_BARRIERS][MODEL_STAGES];
     int buffers[MODEL_BARRIERS]; /* that exist, whatever stages a planted fault makes of them */
     int holds[MODEL_BLOCKS][MODEL_BARRIERS][MODEL_STAGES]; /* the use whose data is there; -1: none,
                                                               or on its way */
@@ -180,9 +180,9 @@ static inline int model_stage(int use, int stages)
     return stages == 2 ? use & 1 : stages == 1 ? 0 : use % stages;
 }
 
-static inline model_phase *model_phase_of(model *m, int block, int barrier, int use, int more)
+static inline model_use *model_use_of(model *m, int block, int barrier, int use, int more)
 {
-    return &m->phase[block][barrier][model_stage(use, m->kernel->barriers[barrier].stages + more)];
+    return &m->uses[block][barrier][model_stage(use, m->kernel->barriers[barrier].stages + more)];
 }
 
 static inline int *model_holds(model *m, int block, int barrier, int use)
@@ -190,7 +190,7 @@ static inline int *model_holds(model *m, int block, int barrier, int use)
     return &m->holds[block][barrier][model_stage(use, m->buffers[barrier])];
 }
 
-static inline void model_complete(model *m, int barrier, model_phase *p)
+static inline void model_complete(model *m, int barrier, model_use *p)
 {
     if (p->left > 0 || p->bytes > 0)
         return;
@@ -203,7 +203,7 @@ static inline void model_complete(model *m, int barrier, model_phase *p)
 static inline bool model_arrive(model *m, model_warp *w, int barrier, int use)
 {
     const model_barrier *const b = &m->kernel->barriers[barrier];
-    model_phase *const p = model_phase_of(m, w->block, barrier, use, 0);
+    model_use *const p = model_use_of(m, w->block, barrier, use, 0);
     if (p->left == 0)
         return model_fail(m, w, "arrivals", b->name, use);
     if (b->of >= 0 && *model_holds(m, w->block, b->of, use) != use)
@@ -218,7 +218,7 @@ static inline bool model_wait(model *m, model_warp *w, uint32_t self, const mode
                               int use, bool *failed)
 {
     const model_barrier *const b = &m->kernel->barriers[x->barrier];
-    model_phase *const p = model_phase_of(m, w->block, x->barrier, use, x->more);
+    model_use *const p = model_use_of(m, w->block, x->barrier, use, x->more);
     const bool full = x->op == M_WAIT_FULL;
     const int stages = b->stages + x->more;
     const int round = stages == 2 ? use >> 1 : stages == 1 ? use : use / stages;
@@ -329,7 +329,7 @@ static inline bool model_step(model *m, int number)
                               use);
         break;
     case M_EXPECT:
-        model_phase_of(m, w->block, x->barrier, use, 0)->bytes++;
+        model_use_of(m, w->block, x->barrier, use, 0)->bytes++;
         if (!model_arrive(m, w, x->barrier, use))
             return false;
         break;
@@ -500,7 +500,7 @@ static inline void model_begin(model *m, int blocks)
         memset(m->named[b], 0, sizeof m->named[b]);
         for (int x = 0; x < MODEL_BARRIERS && m->kernel->barriers[x].name; x++)
             for (int s = 0; s <= m->kernel->barriers[x].stages; s++) {
-                m->phase[b][x][s] = (model_phase) { m->kernel->barriers[x].arrivals, 0, 0, 0 };
+                m->uses[b][x][s] = (model_use) { m->kernel->barriers[x].arrivals, 0, 0, 0 };
                 m->holds[b][x][s] = -1;
             }
         for (int r = 0; r < MODEL_ROLES && m->kernel->roles[r].name; r++)
@@ -541,7 +541,7 @@ static inline bool model_run(model *m)
         const uint32_t pick = model_draw(m, warps + copies);
         if (pick >= warps) {
             const model_copy c = m->copy[pick - warps];
-            model_phase *const p = model_phase_of(m, c.block, c.barrier, c.use, 0);
+            model_use *const p = model_use_of(m, c.block, c.barrier, c.use, 0);
             m->copy[pick - warps] = m->copy[--m->copies];
             *model_holds(m, c.block, c.barrier, c.use) = c.use;
             p->bytes--;

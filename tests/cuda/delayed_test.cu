@@ -1,6 +1,6 @@
-/* The general backward kernels with random delays before every turn: the bits of the same passes
+/* The varlen backward kernels with random delays before every turn: the bits of the same passes
  * without delays, whatever the layout, the rule, the order of sums and the source of keep bits.
- * Such kernels are made for this test only; repeat_test.cu delays the plain ones. Without a device
+ * Such kernels are made for this test only; repeat_test.cu delays the dense ones. Without a device
  * of compute capability 9.0: compiled, and skipped. */
 #include "cuda/sm90/backward/launch.h"
 #include "cuda/sm90/backward/rows.h"
@@ -64,7 +64,7 @@ static void check_dim(int dim)
     check_sources(z, ORDO_DENSE, true, ORDO_ORDER_SPT);
 }
 
-/* More chains than workers, tiles that no side cuts, every order. */
+/* More chains than workers, whole tiles, every order. */
 static void check_long(int dim)
 {
     general_shape z = { dim, 6, 3, false, { 1500, 700, 2000 }, { 1500, 900, 2000 }, 400, 0 };

@@ -175,8 +175,8 @@ static void describe(char *text, size_t size, const problem &p, const char *what
     snprintf(text, size,
              "%s: %ld, m %ld n %ld k %ld, %s A, %s B, %s to %s, %d sections%s%s, pad %d, "
              "kernel %s",
-             what, count, (long)p.m, (long)p.n, (long)p.k, p.a_rows ? "turned" : "plain",
-             p.b_rows ? "turned" : "plain", ordo_dtype_name(p.in), ordo_dtype_name(p.out),
+             what, count, (long)p.m, (long)p.n, (long)p.k, p.a_rows ? "transposed" : "plain",
+             p.b_rows ? "transposed" : "plain", ordo_dtype_name(p.in), ordo_dtype_name(p.out),
              p.sections, p.bias ? ", bias" : "", p.add ? ", add" : "", p.pad, p.name);
 }
 

@@ -79,7 +79,7 @@ static void score_tile(const setting *x, const ordo_phase_panel *panel, int32_t 
 {
     const int32_t i = tile - s->query_tile;
     const ordo_band band = ordo_sequence_band(s, PHASE_ROWS, PHASE_KEYS);
-    const bool cut = ordo_band_partial(&band, i, j);
+    const bool partial = ordo_band_partial(&band, i, j);
     const int64_t slot = ordo_phase_slot(panel, GROUP, head, tile);
     (void)x;
     CHECK(slot >= 0 && slot < (int64_t)panel->heads * GROUP * panel->tiles);
@@ -89,7 +89,7 @@ static void score_tile(const setting *x, const ordo_phase_panel *panel, int32_t 
         for (int32_t c = 0; c < PHASE_KEYS; c++) {
             const int32_t row = i * PHASE_ROWS + r, key = j * PHASE_KEYS + c;
             const bool seen = sees(s, row, key);
-            CHECK(seen || cut); /* whole tiles are not masked */
+            CHECK(seen || partial); /* whole tiles are not masked */
             scores[slot * PHASE_ROWS + r][key] = seen ? factor(head, s->q_row + row, key) : 0.0f;
         }
 }

@@ -78,9 +78,9 @@ def test_negative_strides_are_copied():
             if name in ("q", "k", "v", "slopes", "q_lens", "kv_lens"):
                 some = {n: given[n] for n in ("q", "k", "v", "slopes", "q_lens", "kv_lens")}
                 same_bits(ordo.forward(plan, **{**some, name: back}), (o, lse))
-    turned = lse.swapaxes(1, 2).copy().swapaxes(1, 2)
-    same_bits(ordo.backward(plan, **{**given, "lse": turned}), expected)
-    same_bits(ordo.combine(plan, [(np.flip(o, 0)[::-1], turned)]), (o, lse))
+    transposed = lse.swapaxes(1, 2).copy().swapaxes(1, 2)
+    same_bits(ordo.backward(plan, **{**given, "lse": transposed}), expected)
+    same_bits(ordo.combine(plan, [(np.flip(o, 0)[::-1], transposed)]), (o, lse))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -253,7 +253,7 @@ def remarks(rows: list[dict]) -> list[str]:
 
 
 def model_rows(row: dict) -> list[dict]:
-    """Times as `ordo model validate` reads them. The model's pipelined mode cuts the products too,
+    """Times as `ordo model validate` reads them. The model's pipelined mode divides the products too,
     which the block does not."""
     if row["group"] in ("peer", "interference"):
         return []

@@ -29,7 +29,7 @@ ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, siz
 {
     if (pass->f16 || pass->keep_scale > 0.0f || !ordo_backward_dense(pass) ||
         !ordo_backward_usual_order(pass)) {
-        snprintf(why, why_size, "a pass that is not plain: the kernel without turns runs no other");
+        snprintf(why, why_size, "a pass that is not dense: the kernel without turns runs no other");
         return ORDO_ERR_UNSUPPORTED;
     }
     return pass->head_dim == 64 ? launch<64>(pass, why, why_size)

@@ -2,7 +2,7 @@
  *
  * Rows of the forward pass are independent, and the backward pass carries the sums of dk and dv
  * from segment to segment in the order of its plan, so that the segments give the bits of one pass.
- * All sequences of the batch are cut alike. lse is stored segment by segment.
+ * All sequences of the batch have the same segments. lse is stored segment by segment.
  *
  * A plan with segments does the same inside one call. Here the bits of the first segment are made
  * beside the products before attention, and may be of generators that are experiments. */

@@ -1,14 +1,14 @@
 /* bounds.c: lower bounds on the words that any algorithm moves.
  *
  * The bounds assume standard products: every multiplication of the inner-product form takes place,
- * in any order and any number of times. They are proven below. A run is cut into phases of R
- * words read, so that a phase has at most T = M + R words at its disposal. With Z live scores,
+ * in any order and any number of times. They are proven below. A run is divided into periods of R
+ * words read, so that a period has at most T = M + R words at its disposal. With Z live scores,
  * D = dk + dv and d = min(dk, dv):
  *
  *   trivial   every live input once, every output once
  *   rows      counts scores (forward: products of p and v) as they are made first; those of which
  *             nothing was in fast memory need whole rows of their operands
- *   updates   counts the products that are added to results; a phase makes at most
+ *   updates   counts the products that are added to results; a period makes at most
  *             max((T/3)^1.5, T^2 / (16 d)) of them forward
  *   products  counts those of scores, too: at most kappa T^1.5, kappa = 1/(3 sqrt 3), backward 2/9,
  *             less what scores that never leave fast memory need
@@ -27,35 +27,35 @@
  * that is added to a result. Counted are the updates in the values that are finally written, and
  * of each score the products of its first completion.
  *
- * Phases. Choose R ≥ M and cut the run: a phase ends as soon as ℓ, the words read in it plus the
- * quantities that are open, reaches R, the first one at M + R. A quantity is carried if one of its
- * words was in fast memory when the phase began, or is read in it. A score or result entry that is
- * not carried is open if a word with products that are counted and were made in this phase is in
- * fast memory, or was written in the phase. A step raises ℓ by one at most. Let T = M + R.
+ * Periods. Choose R ≥ M and divide the run: a period ends as soon as ℓ, the words read in it plus
+ * the quantities that are open, reaches R, the first one at M + R. A quantity is carried if one of
+ * its words was in fast memory when the period began, or is read in it. A score or result entry
+ * that is not carried is open if a word with products that are counted and were made in this period
+ * is in fast memory, or was written in the period. A step raises ℓ by one at most. Let T = M + R.
  *
- * 1. At most T quantities. The entries of inputs that a phase uses, and the scores and result
+ * 1. At most T quantities. The entries of inputs that a period uses, and the scores and result
  *    entries that are carried or open, are T in number at most: each has a word that was there at
- *    the beginning (M at most) or is one of ℓ; the first phase begins with an empty memory.
+ *    the beginning (M at most) or is one of ℓ; the first period begins with an empty memory.
  *
- * 2. Open quantities are paid for by writes. Let a quantity be open in k phases. It is not carried
- *    in the second, so that no word of it was in fast memory when that phase began, although what
+ * 2. Open quantities are paid for by writes. Let a quantity be open in k periods. It is not carried
+ *    in the second, so that no word of it was in fast memory when that period began, although what
  *    was counted in the first is still needed: a word was written in between, and so on. That
  *    makes k − 1 writes, and k for a result, whose last value is written, too. Hence the sum of ℓ
- *    over all phases is at most the words moved plus the number of scores that are ever open.
+ *    over all periods is at most the words moved plus the number of scores that are ever open.
  *
  * 3. A score that leaves no trace needs whole rows. A score with counted products or updates in a
- *    phase that is neither carried nor open is fresh: all its products were made in the phase, so
+ *    period that is neither carried nor open is fresh: all its products were made in the period, so
  *    that its row of Q and its row of K were used whole. With q and k words of Q and K there are
  *    at most u = qk/d_k² such scores, and T²/4d² at most; those of t have at most the words of dO
  *    times those of V over d_v².
  *
- * 4. Loomis and Whitney. With c carried or open scores a phase makes at most √((c + u)·v·o)
+ * 4. Loomis and Whitney. With c carried or open scores a period makes at most √((c + u)·v·o)
  *    updates of o, where v and o are words of V and entries of O, and likewise for every other
  *    product. Products of scores are in such a box, too: those counted of the c scores, plus
  *    d_k·u, are at most √(q·k·(c + u)).
  *
- * 5. Sum. If a phase has at most F of E > F counted things, there are h ≥ E/F phases, of which the
- *    first has ℓ = M + R and the last may have 0. So the sum of ℓ is at least (h − 1)R + M ≥ R·E/F
+ * 5. Sum. If a period has at most F of E > F counted things, there are h ≥ E/F periods, of which
+ * the first has ℓ = M + R and the last may have 0. So the sum of ℓ is at least (h − 1)R + M ≥ R·E/F
  *    + M − R.
  *
  * rows. Count scores, by the first ds (forward: the products of p and v as they are made first,
@@ -96,7 +96,7 @@
  * αβ + gh ≥ αh + βg and αβ ≥ αh. ∎ The right side of the claim is at most (T − y)²/4, and pairs
  * with a carried score, y at most, add √y(T − y)/2, as above with A = 1/16d.
  *
- * products. Let S be the words of a phase, scores included. Forward √(qkc) + √(cvo) ≤ √(c(q + o)(k
+ * products. Let S be the words of a period, scores included. Forward √(qkc) + √(cvo) ≤ √(c(q + o)(k
  * + v)) ≤ κS^1.5 with κ = 1/(3√3). Backward, with weights w = 2/√3 for products of dO, √(qkc) +
  * w√(g·v·e) + w√(c·g·dv) + √(e·k·dq) + √(e·q·dk) ≤ κS^1.5 with κ = 2/9: let S = 1, a = q + k and W
  * = v + dq + dk + dv. The sum is at most f = (a/2)√c + √(W(4/3·g(c + e) + a·e)). For given c, e, W
@@ -108,7 +108,7 @@
  * Let φ(y) = y/(M + y)^1.5 and ρ = min{φ(R), φ(R + T²/4d²)}/κ; as φ rises to y = 2M and falls from
  * there, ρ ≤ φ(R + u)/κ for every number u of fresh scores. Let ρd ≥ 1. Count updates and products
  * of scores that are carried or open with weight 1 (backward w for products of dO), those of fresh
- * scores with 1/(ρd_k) less (of t, 1/(ρd_v) less). By 4. a phase counts at most κ(T + u)^1.5 − u/ρ
+ * scores with 1/(ρd_k) less (of t, 1/(ρd_v) less). By 4. a period counts at most κ(T + u)^1.5 − u/ρ
  * ≤ R/ρ. Of the Z scores (backward 2Z, s and t) let Z_f be those that are first completed while
  * fresh; they are never open. Let ω = d_k + d_v, backward 3d_k + (4/√3)d_v. The total count is E =
  * ωZ − Z_f/ρ, and by 5. and 2. the words are at least ρE + M − R − (Z − Z_f), backward 2Z instead
@@ -119,9 +119,9 @@
  * A3 are different inputs. A row of A1·X in use has as many words of itself or of A1, so that
  * projections, which may be recomputed, count as Q and V do. Entries of o, of p·A2 and of c are no
  * results; each may be open once without being written, 3nd in all: those of o and of p·A2 are
- * open where they have counted products and are not carried, those of c in the phase that
- * completes the entry of o. (Assumption: that happens once. Inside one phase it needs n words of a
- * column of h, so that nothing is assumed if M + R < n; a recomputation over several phases is
+ * open where they have counted products and are not carried, those of c in the period that
+ * completes the entry of o. (Assumption: that happens once. Inside one period it needs n words of a
+ * column of h, so that nothing is assumed if M + R < n; a recomputation over several periods is
  * carried.) Reads of E, X and Y and writes of g are not in ℓ. So all bounds have the ends − 2nd +
  * 3d². As √(qkc) + √(cvo) + √(o'·v·e) + √(e·k·g) ≤ √((c + e)(k + v)(q + o + o' + g)), κ = 1/(3√3),
  * ω = 4d and χ = 2. Updates are those of o and p·A2, E = 2n²d, F = max{(T/3)^1.5, T²/16d}: under
@@ -129,8 +129,8 @@
  * that one of each pair is 0, and each of the four cases is at most one of the two.
  *
  * What remains loose. A score that is neither written nor fresh is charged once (−Z, −2Z).
- * Backward 4 + 3√3 allows that a phase uses Q, K and ds three times at once, and no algorithm is
- * known that does. For large M words read in a phase count as if they were present at the same
+ * Backward 4 + 3√3 allows that a period uses Q, K and ds three times at once, and no algorithm is
+ * known that does. For large M words read in a period count as if they were present at the same
  * time, which is why 12 stands against 14.
  *
  * The method is that of Hong and Kung (1981), Irony, Toledo and Tiskin (2004) and Smith and others
@@ -148,7 +148,7 @@ typedef struct sizes {
     double n, k, dk, dv, m; /* rows, columns, widths, fast memory */
     double live;            /* scores */
     double least;           /* of the widths */
-    double ends;            /* words outside of phases: of the gradient */
+    double ends;            /* words outside of periods: of the gradient */
     bool forward, gradient;
 } sizes;
 
@@ -178,10 +178,10 @@ static double trivial(const ordo_io_shape *s, const sizes *z)
     return (seeing + seen) * (z->dk + z->dv) + z->n * z->dk + z->k * (z->dk + z->dv);
 }
 
-/* ---- phases ---- */
+/* ---- periods ---- */
 
-/* Words of a run in which phases make at most `most` of `count`; 0 if one phase may do it all. */
-static double phases(const sizes *z, double r, double count, double most)
+/* Words of a run in which periods make at most `most` of `count`; 0 if one period may do it all. */
+static double periods(const sizes *z, double r, double count, double most)
 {
     return count > most ? r * count / most + z->m - r + z->ends : 0;
 }
@@ -190,10 +190,10 @@ static double rows_at(const sizes *z, double r)
 {
     const double d = z->dk + z->dv, t = z->m + r;
     const double fresh = z->forward ? t * t / (4 * z->dk * d) : t * t / (4 * d * d);
-    return phases(z, r, z->live, t > fresh ? t : fresh);
+    return periods(z, r, z->live, t > fresh ? t : fresh);
 }
 
-/* The most updates of a phase whose scores are all made in it. Whole rows of both operands bound
+/* The most updates of a period whose scores are all made in it. Whole rows of both operands bound
  * them by area T^2 if no score stays, and by at most T / (32 area) more if some do. */
 static double fresh_updates(const sizes *z, double t)
 {
@@ -207,7 +207,7 @@ static double updates_at(const sizes *z, double r)
 {
     const double t = z->m + r, kept = t / 3 * sqrt(t / 3), fresh = fresh_updates(z, t);
     const double per_score = z->forward ? z->dv : z->gradient ? z->dk + z->dv : z->dv + 2 * z->dk;
-    return phases(z, r, z->live * per_score, kept > fresh ? kept : fresh);
+    return periods(z, r, z->live * per_score, kept > fresh ? kept : fresh);
 }
 
 static double products_at(const sizes *z, double r)
@@ -223,11 +223,11 @@ static double products_at(const sizes *z, double r)
     return rho * d >= 1 && words > r ? words + z->m - r + z->ends : 0;
 }
 
-/* The largest over R. That of the gradient assumes something where a phase holds a column. */
-static ordo_io_bound over_phases(const sizes *z, const char *name,
-                                 double (*at)(const sizes *z, double r))
+/* The largest over R. That of the gradient assumes something where a period holds a column. */
+static ordo_io_bound over_periods(const sizes *z, const char *name,
+                                  double (*at)(const sizes *z, double r))
 {
-    ordo_io_bound best = { name, "more than one phase", 0, false };
+    ordo_io_bound best = { name, "more than one period", 0, false };
     for (int j = 0; j <= STEPS; j++) {
         const double r = z->m * (1 + (double)j / STEPS), words = at(z, r);
         if (words <= best.words)
@@ -250,9 +250,9 @@ ordo_io_bound ordo_io_bound_of(const ordo_io_shape *s, int index)
         return (ordo_io_bound) { "trivial", "always",
                                  z.gradient ? 4 * z.n * z.dk + 3 * z.dk * z.dk : trivial(s, &z),
                                  true };
-    case 1: return over_phases(&z, "rows", rows_at);
-    case 2: return over_phases(&z, "updates", updates_at);
-    case 3: return over_phases(&z, "products", products_at);
+    case 1: return over_periods(&z, "rows", rows_at);
+    case 2: return over_periods(&z, "updates", updates_at);
+    case 3: return over_periods(&z, "products", products_at);
     case 4:
         return (ordo_io_bound) { "asymptotic-large", "order of growth, M >= d^2; no constant",
                                  (z.live * wide * wide + weights * z.dk) / z.m, false };

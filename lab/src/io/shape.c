@@ -322,11 +322,11 @@ static band_sum sum_band(int64_t first, int64_t count, int64_t step, ordo_io_spa
     const int64_t before = floor_sum(bottom - leaves, width, step, begin + leaves * step);
     const int64_t upto = floor_sum(reaches - top, width, step, end + top * step - 1) + reaches -
                          top + (bottom - reaches) * all;
-    /* From `cut` on the last overlapped tile is the last of all, which may be smaller. */
+    /* From `short_at` on the last overlapped tile is the last of all, which may be smaller. */
     const int64_t short_of = (all - 1) * width + 1 - end;
-    const int64_t cut = clamp(short_of <= 0 ? 0 : ordo_io_count(short_of, step), top, bottom);
+    const int64_t short_at = clamp(short_of <= 0 ? 0 : ordo_io_count(short_of, step), top, bottom);
     return (band_sum) { upto - before,
-                        (upto - before) * width - (bottom - cut) * (all * width - length),
+                        (upto - before) * width - (bottom - short_at) * (all * width - length),
                         bottom - top };
 }
 

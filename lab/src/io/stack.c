@@ -148,7 +148,7 @@ static int64_t promote(ordo_io_stack *s, uint32_t line)
     return distance;
 }
 
-static int64_t clip(const ordo_io_stack *s, int64_t distance)
+static int64_t clamp(const ordo_io_stack *s, int64_t distance)
 {
     return distance < s->most + 1 ? distance : s->most + 1;
 }
@@ -161,12 +161,12 @@ static void access_line(ordo_io_stack *s, uint32_t line, unsigned write)
         if (distance == 0)
             s->cold++;
         else
-            s->fills[clip(s, distance)]++;
+            s->fills[clamp(s, distance)]++;
     }
     if (state->dirty && (int64_t)state->dirty < distance) {
-        s->dirtied[clip(s, state->dirty)]++;
-        s->dirtied[clip(s, distance)]--;
-        state->dirty = (uint32_t)clip(s, distance);
+        s->dirtied[clamp(s, state->dirty)]++;
+        s->dirtied[clamp(s, distance)]--;
+        state->dirty = (uint32_t)clamp(s, distance);
     }
     if (write)
         state->dirty = 1;
@@ -227,10 +227,10 @@ ordo_status ordo_io_stack_finish(ordo_io_stack *s, ordo_io_words *curve)
             continue;
         const int64_t place = marks_from(s, state->slot - 1);
         if (line < s->scratch) {
-            s->dirtied[clip(s, state->dirty)]++;
+            s->dirtied[clamp(s, state->dirty)]++;
         } else if (state->dirty < place) { /* caches too small for it evicted it before the end */
-            s->dirtied[clip(s, state->dirty)]++;
-            s->dirtied[clip(s, place)]--;
+            s->dirtied[clamp(s, state->dirty)]++;
+            s->dirtied[clamp(s, place)]--;
         }
     }
     int64_t missed = s->cold, written = 0;

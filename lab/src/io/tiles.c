@@ -28,7 +28,7 @@ static ordo_io_words open_words(const search *s, const ordo_io_tiles *t)
 }
 
 /* Effort of computing the words exactly. Along a band the sums are closed forms; else live tiles
- * are summed along the side with fewer of them, provided that no tile cuts the heads of a
+ * are summed along the side with fewer of them, provided that no tile divides the heads of a
  * position. */
 static int64_t effort(const ordo_io_shape *shape, const ordo_io_tiles *t)
 {
@@ -69,7 +69,7 @@ static void consider(search *s, const ordo_io_tiles *t, bool far)
     }
 }
 
-/* The smallest tile that cuts lengths x and y (0: none) into as many tiles as `tile` does. */
+/* The smallest tile that divides lengths x and y (0: none) into as many tiles as `tile` does. */
 static int64_t smallest_alike(int64_t tile, int64_t x, int64_t y)
 {
     return ordo_io_most(ordo_io_even_tile(tile, x), y > 0 ? ordo_io_even_tile(tile, y) : 1);
@@ -96,14 +96,14 @@ static bool widen(const search *s, ordo_io_tiles *t, int64_t *field, int64_t mos
 /* Masked: also try smaller tiles, in steps of a twelfth, or all sizes if there are few. */
 enum { PARTS = 12, FEW = 64 };
 
-/* The lengths that a tile cuts: x and, if panels do not divide the rows, y. */
-typedef struct cut {
+/* The lengths that a tile divides: x and, if panels do not divide the rows, y. */
+typedef struct extent {
     int64_t *field;
     int64_t x, y;
-} cut;
+} extent;
 
 /* Try the second size as large as fits beside the first and, if `far`, fractions of that. */
-static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool far)
+static void try_pair(search *s, ordo_io_tiles *t, extent first, extent second, bool far)
 {
     if (!widen(s, t, second.field, second.x))
         return;
@@ -121,7 +121,7 @@ static void try_pair(search *s, ordo_io_tiles *t, cut first, cut second, bool fa
     }
 }
 
-static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
+static void search_pair(search *s, ordo_io_tiles *t, extent first, extent second)
 {
     for (int64_t size = first.x; size > 0; size = *first.field - 1) {
         *first.field = smallest_alike(size, first.x, first.y);
@@ -136,7 +136,7 @@ static void search_pair(search *s, ordo_io_tiles *t, cut first, cut second)
 
 /* One side is streamed, as thin as a strip, or thinner if that does not fit; the other is as large
  * as fits. Masked, thicker tiles may follow the edge of the mask better, so they are tried too. */
-static void search_stream(search *s, ordo_io_tiles *t, cut thin, cut large)
+static void search_stream(search *s, ordo_io_tiles *t, extent thin, extent large)
 {
     for (int64_t size = ordo_io_least(s->shape->strip, thin.x); size > 0; size /= 2) {
         *thin.field = size;
@@ -154,7 +154,7 @@ static void search_stream(search *s, ordo_io_tiles *t, cut thin, cut large)
 
 static void flash_tiles(search *s, ordo_io_tiles *t)
 {
-    const cut rows = { &t->rows, s->shape->rows, 0 }, cols = { &t->cols, s->shape->cols, 0 };
+    const extent rows = { &t->rows, s->shape->rows, 0 }, cols = { &t->cols, s->shape->cols, 0 };
     if (s->algorithm == ORDO_IO_FLASH && s->shape->pass == ORDO_IO_FORWARD)
         search_stream(s, t, cols, rows);
     else
@@ -163,24 +163,24 @@ static void flash_tiles(search *s, ordo_io_tiles *t)
 
 static void apart_rows(search *s, ordo_io_tiles *t)
 {
-    search_stream(s, t, (cut) { &t->out_cols, s->shape->cols, 0 },
-                  (cut) { &t->out_rows, s->shape->rows, 0 });
+    search_stream(s, t, (extent) { &t->out_cols, s->shape->cols, 0 },
+                  (extent) { &t->out_rows, s->shape->rows, 0 });
 }
 
-static cut panel_cut(const search *s, const ordo_io_tiles *t, int64_t *field)
+static extent panel_extent(const search *s, const ordo_io_tiles *t, int64_t *field)
 {
-    return t->panel ? (cut) { field, t->panel, s->shape->rows % t->panel }
-                    : (cut) { field, s->shape->rows, 0 };
+    return t->panel ? (extent) { field, t->panel, s->shape->rows % t->panel }
+                    : (extent) { field, s->shape->rows, 0 };
 }
 
 static void score_tiles(search *s, ordo_io_tiles *t)
 {
-    search_pair(s, t, panel_cut(s, t, &t->rows), (cut) { &t->cols, s->shape->cols, 0 });
+    search_pair(s, t, panel_extent(s, t, &t->rows), (extent) { &t->cols, s->shape->cols, 0 });
 }
 
 static void mat_output(search *s, ordo_io_tiles *t)
 {
-    search_pair(s, t, (cut) { &t->out_cols, s->shape->dv, 0 }, panel_cut(s, t, &t->out_rows));
+    search_pair(s, t, (extent) { &t->out_cols, s->shape->dv, 0 }, panel_extent(s, t, &t->out_rows));
 }
 
 /* Replace *field of t by its best fraction, for costs that depend on no other field. */
@@ -206,7 +206,7 @@ static void phase_output(search *s, ordo_io_tiles *t)
 {
     const ordo_io_shape *shape = s->shape;
     const int64_t d = ordo_io_most(shape->dk, shape->dv), other = shape->dk + shape->dv - d;
-    const cut rows = panel_cut(s, t, &t->out_rows);
+    const extent rows = panel_extent(s, t, &t->out_rows);
     for (int64_t size = d; size > 0; size = t->out_cols - 1) {
         t->out_cols = smallest_alike(size, d, other);
         t->out_rows = 1;

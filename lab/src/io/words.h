@@ -10,8 +10,8 @@
 /* ---- any pass ---- */
 
 /* Return the words that an algorithm moves. All fields of `tiles` that it has are set and no larger
- * than what they cut; the gradient has none. An algorithm with two or three kinds of tiles leaves
- * out the work of a kind that is 0. */
+ * than what they divide; the gradient has none. An algorithm with two or three kinds of tiles
+ * leaves out the work of a kind that is 0. */
 ordo_io_words ordo_io_words_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                                const ordo_io_tiles *tiles);
 
@@ -20,9 +20,9 @@ ordo_io_words ordo_io_words_of(const ordo_io_shape *shape, ordo_io_algorithm alg
 bool ordo_io_best_tiles(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                         ordo_io_tiles *tiles);
 
-/* Complete the tiles that a caller gave: clip each to the size it cuts and choose those that are 0.
- * Returns ORDO_ERR_ARGUMENT for a tile below 1 that cannot be chosen, ORDO_ERR_UNSUPPORTED if the
- * workspace does not hold one row of scores. */
+/* Complete the tiles that a caller gave: clamp each to the size it divides and choose those that
+ * are 0. Returns ORDO_ERR_ARGUMENT for a tile below 1 that cannot be chosen, ORDO_ERR_UNSUPPORTED
+ * if the workspace does not hold one row of scores. */
 ordo_status ordo_io_tiles_of(const ordo_io_shape *shape, ordo_io_algorithm algorithm,
                              const ordo_io_tiles *fixed, ordo_io_tiles *tiles);
 
@@ -78,7 +78,7 @@ static inline ordo_io_grid ordo_io_grid_whole(const ordo_io_shape *s, int64_t he
     return ordo_io_grid_of(s, 0, s->rows, height, width);
 }
 
-/* The smallest tile that cuts `length` into as many tiles as `tile` does. */
+/* The smallest tile that divides `length` into as many tiles as `tile` does. */
 static inline int64_t ordo_io_even_tile(int64_t tile, int64_t length)
 {
     return ordo_io_count(length, ordo_io_count(length, tile));

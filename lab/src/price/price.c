@@ -257,7 +257,7 @@ ordo_constant ordo_price_time_constant(const ordo_attention_shape *s)
     return (ordo_constant)(ORDO_C_TIME + at * (ORDO_KEEP_MADE + 1) + (int)s->keep);
 }
 
-/* Rows and columns of a tile of scores, which the edge of a mask cuts: on a GPU those of the first
+/* Rows and columns of a tile of scores, partial at the edge of a mask: on a GPU those of the first
  * family, whichever the machine is. */
 static void tile_of(const ordo_model *model, const ordo_attention_shape *s, int64_t *bq,
                     int64_t *bk)

@@ -85,8 +85,8 @@ TEST(hidden_bits_are_not_made)
     }
 }
 
-/* Segments of 64 rows and more; the last one is short, and rows of the batch are cut alike. Both
- * passes run over them. */
+/* Segments of 64 rows and more; the last one is short, and sequences of the batch have the same
+ * ones. Both passes run over them. */
 TEST(pipelined_has_the_bits_of_the_other_modes)
 {
     for (int which = 0; which < 16; which++) {

@@ -326,9 +326,10 @@ TEST(kinds_of_attention_have_factors)
     }
 }
 
-/* The tiles of scores that the edge of a mask cuts are those of the kernels: by phases 128 x 256.
+/* The tiles of scores that are partial at the edge of a mask are those of the kernels: by phases
+ * 128 x 256.
  */
-TEST(masks_cut_the_tiles_of_the_kernels)
+TEST(partial_tiles_are_those_of_the_kernels)
 {
     static const struct {
         int64_t dim, bq, bk;

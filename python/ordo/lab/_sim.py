@@ -47,7 +47,7 @@ class Schedule:
     compute: int = 10
     reduce: int = 5
     latency: int = 0
-    compute_partial: int = 0  # of tiles that the mask cuts; 0 = compute
+    compute_partial: int = 0  # of partial tiles; 0 = compute
     overlap: int = 0  # reductions in flight behind the computation; 0 = serial
     record: bool = False  # keep every step, for Timeline.steps and Timeline.critical
 

@@ -223,8 +223,8 @@ def _huge_rows(dtype, dim, scale, rule):
 
 @check
 def huge_logits():
-    """Logits of 2^13 to 2^110: the largest has all the probability, so that o is its v. Plain kernels,
-    with a window those for one rule, general ones at 256, and phases at 320."""
+    """Logits of 2^13 to 2^110: the largest has all the probability, so that o is its v. Dense kernels,
+    with a window those for one score rule, varlen ones at 256, and phases at 320."""
     rules = (dict(causal=False), dict(causal=True), dict(causal=True, window=(150, 0)))
     scales = (100.0, 1.6e4, 1.7e6, 1.3e7, 1.1e8, 1.7e9, 3.3e12, 1.9e30)
     for dtype in (torch.bfloat16, torch.float16):

@@ -99,7 +99,7 @@ def test_rotary_embedding(interleaved, causal):
     angle = torch.outer(torch.arange(30.0), 0.3 ** torch.arange(4))  # 8 of 16 dimensions turn
     lengths = torch.tensor([4, 11], dtype=torch.int32)
 
-    def turned(x, step):
+    def rotated(x, step):
         at = lengths[:, None] + step * torch.arange(x.shape[1])
         part = x[..., :8].double()
         pairs = part.unflatten(-1, (4, 2)) if interleaved else part.unflatten(-1, (2, 4)).mT
@@ -116,7 +116,7 @@ def test_rotary_embedding(interleaved, causal):
         rotary_interleaved=interleaved,
     )  # fmt: skip
     wanted = flash_attn.flash_attn_with_kvcache(
-        turned(q, int(causal)), *other, turned(k, 1), k, cache_seqlens=lengths, causal=causal
+        rotated(q, int(causal)), *other, rotated(k, 1), k, cache_seqlens=lengths, causal=causal
     )
     assert torch.allclose(plain[0], other[0], atol=1e-6) and same(plain[1], other[1])
     assert torch.allclose(out, wanted, atol=1e-6)

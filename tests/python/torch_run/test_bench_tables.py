@@ -30,9 +30,9 @@ def empty(*size, **more):  # aligned as on a device
     return made[first : first + size[0]]
 torch.empty = empty
 few = {"batch": 3, "q_len": 128, "kv_len": 128, "lengths": (128, 100, 28)}
-general = pretend.driver.table_of("forward_general")
-general.LONGEST.update(few)
-for kinds in general.KINDS.values():
+varlen = pretend.driver.table_of("forward_varlen")
+varlen.LONGEST.update(few)
+for kinds in varlen.KINDS.values():
     for changes in kinds.values():
         changes.update(few if "batch" in changes else {"lengths": (256,)} if "lengths" in changes else {})
 SMALL = {"carry": {"ROWS": 256}, "sum_device": {"ELEMENTS": 1 << 10}}
@@ -69,10 +69,10 @@ ROWS = {
         "^(dropout: 2048 128 .*causal|rng: rounds 7, 8|heads: 8192 96 |f16: 8192 64 full)",
         {"drop_bwd", "inside_fwd", "ms", "ours_fwd", "f16_bwd"}, {"cudnn"},
     ),
-    "forward_general": (
+    "forward_varlen": (
         "^causal: 64", {"packed one_fwd", "padded_fwd", "window 256_fwd", "ALiBi_fwd", "bits given_fwd"}, set(),
     ),
-    "backward_general": ("^full: 64", {"softcap, ALiBi_bwd", "packed_bwd"}, set()),
+    "backward_varlen": ("^full: 64", {"softcap, ALiBi_bwd", "packed_bwd"}, set()),
     "segments": ("^16384 causal", {"inside_fwd", "1_fwd", "4_bwd"}, set()),
     "carry": ("^(64|one: 128) causal", {"call", "parts 2", "parts 4", "none", "in out"}, set()),
     "sum_device": ("^(f32 2|bf16 4)", {"sum", "copy"}, set()),

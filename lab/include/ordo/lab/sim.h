@@ -26,7 +26,7 @@ typedef struct ordo_schedule {
     int64_t section;    /* heads per section of ORDO_ISSUE_KEY; 0 = all */
     ordo_assign assign; /* default: the assignment for which closed forms are known */
     int64_t compute, reduce, latency;
-    int64_t compute_partial; /* time of the tiles that the mask cuts; 0 = compute */
+    int64_t compute_partial; /* time of partial tiles; 0 = compute */
     int64_t overlap;         /* additions that may run while later steps compute; 0 = none */
     bool record;        /* keep every step, for ordo_timeline_step_at() and the critical path */
     int64_t kv_heads;   /* a chain takes the heads that share its keys; 0 = heads */

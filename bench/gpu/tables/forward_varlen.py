@@ -1,5 +1,5 @@
-"""What a tile costs in the forward pass under every rule: live tiles per time (tiles that the mask
-does not hide) over those of the same mask in the dense kernel. backward_general has the backward
+"""What a tile costs in the varlen forward kernels, feature by feature: live tiles per time (tiles that the mask
+does not hide) over those of the same mask in the dense kernel. backward_varlen has the backward
 pass.
 
 16k tokens, 2048 channels. `packed one` is a packed batch of one sequence: the dense problem in the
