@@ -93,20 +93,23 @@ def _check_models() -> None:
 
 
 def _check_batching() -> None:
-    """Refuse generate_batch() and its kin, which would take another attention where there is one."""
+    """Let generate_batch() and its kin take "paged|ordo" in the place of "ordo", where they would take
+    FlashAttention if there is one; at their end they put "ordo" back."""
     begin = GenerationMixin.init_continuous_batching
 
     @functools.wraps(begin)
     def init_continuous_batching(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = self.config._attn_implementation
-        if chosen in _names:
-            raise Error(
-                "unsupported",
-                f"generate_batch() with attn_implementation {chosen}, in whose place continuous "
-                "batching takes FlashAttention where there is one: expected "
-                f'set_attn_implementation("paged|{chosen}") before',
-            )
-        return begin(self, *args, **kwargs)
+        if chosen not in _names:
+            return begin(self, *args, **kwargs)
+        self.set_attn_implementation(f"paged|{chosen}")
+        try:
+            manager = begin(self, *args, **kwargs)
+        except BaseException:
+            self.set_attn_implementation(chosen)
+            raise
+        manager._original_attn_impl = chosen
+        return manager
 
     GenerationMixin.init_continuous_batching = init_continuous_batching
 

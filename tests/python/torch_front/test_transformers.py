@@ -217,7 +217,6 @@ REFUSED = (
     (lambda: mask_of(SPLIT, 6), "packed sequences with other sequences between"),
     (lambda: with_blocks(torch.zeros(3, 10, 32)), "mask or_mask"),
     (lambda: compiled(with_blocks)(torch.zeros(3, 10, 32)), "mask or_mask"),
-    (lambda: make("llama", "ordo").eval().generate_batch([[3, 4, 5]]), r"generate_batch\(\) with attn_implementation ordo"),
     (lambda: compiled(make("llama", "ordo").eval())(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False),
      "packed sequences under torch.compile"),
 )  # fmt: skip
