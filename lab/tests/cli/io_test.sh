@@ -26,6 +26,11 @@ for name in algorithm tiles loads stores total predicted_loads predicted_stores 
     [ -n "$(field "$name")" ] || fail "no field $name"
 done
 
+# The algorithm has a new name; the old one is noted.
+status 0 io --pass backward --algorithm split --n 96 --d 32 --cache 700 --tile-sizes 4,6 --json
+grep -q '"algorithm": "apart"' "$out" || fail "--algorithm split: another algorithm"
+grep -q "note: --algorithm split will not be accepted by the next version; expected apart" "$err" || fail "--algorithm split: no note"
+
 # Block masks: a run whose words are those of the closed form, and the form of sparse inputs with as
 # many live scores. Four chunks of a causal mask are four sequences.
 json io --pass backward --n 256 --d 32 --cache 700 --algorithm phase --mask causal --block-mask chunk:64 --block 32 \

@@ -53,6 +53,11 @@ makespan=$(field makespan)
 json schedule --mask causal --tiles 10 --ratio 1.6 --order spt
 is makespan "$makespan"
 
+# The option has a new name; the old one is noted.
+status 0 schedule --mask causal --tiles 10 --split 2 --json
+grep -q '"accumulators": 2' "$out" || fail "--split: other accumulators"
+grep -q "note: --split will not be accepted by the next version; expected --accumulators" "$err" || fail "--split: no note"
+
 COLUMNS=60 "$ORDO" schedule --tiles 8 --heads 3 --ascii >"$out" 2>"$err" || fail "--ascii"
 awk 'length > 60 && /\|/ { exit 1 }' "$out" || fail "--ascii: wider than COLUMNS"
 grep -q '^   7 |.*|$' "$out" || fail "--ascii: no line for worker 7"

@@ -144,7 +144,8 @@ def test_limits_are_bytes_or_a_share():
     for limit in (1, 10**9, np.int64(77)):
         ordo.torch.set_keep_bits_memory(limit)
         assert _dropout._limit_of(here) == limit
-    ordo.torch.set_keep_bits_memory(1.0)
+    with pytest.warns(FutureWarning, match="set_mask_memory is set_keep_bits_memory now"):
+        ordo.torch.set_mask_memory(1.0)
     whole = _dropout._limit_of(here)
     ordo.torch.set_keep_bits_memory(0.25)
     assert 0.1 < _dropout._limit_of(here) / whole < 0.4
