@@ -139,7 +139,7 @@ void ordo_ref_head_backward(const ordo_ref_head *h)
             continue;
 
         const double delta = dot(dout, h->o + i * v_dim, v_dim);
-        if (h->dsink && h->sink)
+        if (h->dsink && h->sink && *h->sink != -INFINITY)
             *h->dsink -= exp(*h->sink - h->lse[i]) * (delta - (h->dlse ? h->dlse[i] : 0));
         for (int64_t j = 0; j < h->cols; j++)
             if (visible(h, i, j)) {

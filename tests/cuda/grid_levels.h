@@ -354,6 +354,19 @@ static inline void check_lse(trial *t)
                   (grid_part) { .layout = whole.problem.layout, .tensors = 1u << GRID_LSE });
 }
 
+/* Sinks of minus infinity are none, and have no gradient. */
+static inline void check_no_sinks(trial *t)
+{
+    grid_case with = t->c;
+    if (t->c.sinks)
+        return;
+    with.sinks = true;
+    for (int h = 0; h < GRID_HEADS_MAX; h++)
+        with.sink[h] = -INFINITY;
+    check_same_of(t, "sinks", "sinks of minus infinity", &with,
+                  (grid_part) { .layout = with.problem.layout });
+}
+
 static inline bool order_of_blocks(ordo_order order)
 {
     return order == ORDO_ORDER_ASCENDING || order == ORDO_ORDER_DESCENDING ||
@@ -449,8 +462,8 @@ static inline void check_classes(trial *t, const grid_case *c, const grid_exact 
                 }
 }
 
-/* One number of an input is NaN or an infinity: it shows where the definition has it so, and its
- * sequence alone has the same bits. */
+/* One number of an input, or one sink, is NaN or an infinity: it shows where the definition has it
+ * so, and a sequence alone has the same bits. */
 static inline void check_nan(trial *t, uint64_t *state)
 {
     static const uint16_t bf16[] = { 0x7fc0, 0x7f80, 0xff80 }, f16[] = { 0x7e00, 0x7c00, 0xfc00 };
@@ -463,14 +476,17 @@ static inline void check_nan(trial *t, uint64_t *state)
     ordo_problem resolved = ORDO_PROBLEM_INIT;
     grid_case c;
     grid_exact exact;
-    if (t->s->fake || rows == 0 || p->dropout.p > 0 || t->c.sinks || t->c.mask)
+    if (t->s->fake || rows == 0 || p->dropout.p > 0 || t->c.mask)
         return;
     grid_part_of(&c, &t->c, &all);
     const int64_t row = check_between(state, 0, rows - 1);
     const int64_t head = check_between(state, 0, grid_heads(&c, tensor) - 1);
-    memcpy(c.data[tensor] + grid_at(&c, tensor, b, row, head) +
-               2 * (size_t)check_between(state, 0, grid_dim(&c, tensor) - 1),
-           &values[check_between(state, 0, 2)], sizeof values[0]);
+    if (c.sinks && check_between(state, 0, 1))
+        c.sink[head] = check_between(state, 0, 1) ? NAN : INFINITY;
+    else
+        memcpy(c.data[tensor] + grid_at(&c, tensor, b, row, head) +
+                   2 * (size_t)check_between(state, 0, grid_dim(&c, tensor) - 1),
+               &values[check_between(state, 0, 2)], sizeof values[0]);
     if (run_other(t, "nan", "one number", &c, &resolved)) {
         grid_part alone = { ORDO_PACKED, b, 1, 0, 0 };
         grid_case one;
@@ -483,6 +499,10 @@ static inline void check_nan(trial *t, uint64_t *state)
         grid_ask_oracle(&c, &exact);
         for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
             check_classes(t, &c, &exact, x);
+        for (int64_t x = 0; c.sinks && x < p->batch * p->heads; x++)
+            if (isfinite(c.dsink_parts[x]) != isfinite(exact.dsink_parts[x]))
+                fail(t, "nan", "dsink_parts[%d] is %g, exactly %g", (int)x,
+                     (double)c.dsink_parts[x], (double)exact.dsink_parts[x]);
         grid_exact_close(&exact);
     }
     grid_close(&c);

@@ -21,6 +21,7 @@
  *   segments  from passes in segments of rows that make their bits, on one stream or two
  *   dropped   and the positions read back are the exporter's
  *   lse       without dropout: that changes no lse
+ *   sinks     with sinks of minus infinity
  *   blocks    under a block mask that shows what the mask and the window show
  *   some      of dq alone, of dk and dv alone; what is not asked for is not written
  *   nan       with one NaN or infinity: it shows where the definition has it, and nowhere else
@@ -146,6 +147,7 @@ static bool check_bits(trial *t)
     check_cut(t, &state);
     check_segments(t, &state);
     check_lse(t);
+    check_no_sinks(t);
     check_blocks(t);
     check_nan(t, &state);
     check_nonsense(t, &state);

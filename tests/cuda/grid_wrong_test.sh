@@ -16,7 +16,7 @@ check() { # level, options...
     grep -qF "$line" <<<"$again" || fail "--wrong $level: not found again by: ${line##*; }"
 }
 
-for level in oracle repeat portable batch layout split cut "keep bits" dropped segments blocks some; do
+for level in oracle repeat portable batch layout split cut "keep bits" dropped segments sinks blocks some; do
     check "$level" --count 16 --work 0.3
 done
 check split --fixed --longest 8 --with D40,dlse
