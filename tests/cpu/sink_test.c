@@ -1,7 +1,7 @@
 /* sink_test.c: one learned logit per head in the softmax, and the order of its gradient.
  *
- * Accuracy, threads, places in a batch and shards of heads are tested with every other feature:
- * tests/attention_case.h draws sinks too. Here is what only sinks have. */
+ * Whatever holds for any problem, and sinks that are not finite, are tested with every other
+ * feature: tests/attention_case.h and tests/cuda/grid_test.c draw sinks, too. */
 #include "attention_bounds.h"
 #include "base/sink.h"
 
@@ -14,32 +14,6 @@ static attention_case plain(int64_t rows, int64_t cols, int64_t heads, int64_t d
     c.problem.kv_len = cols;
     c.problem.head_dim = c.problem.v_head_dim = dim;
     return c;
-}
-
-TEST(minus_infinity_is_no_sink)
-{
-    uint64_t seed = case_seed(70);
-    for (int trial = 0; trial < 30; trial++) {
-        attention_case c;
-        case_random(&c, &seed, trial % 3 ? 60 : 200);
-        c.call.sink = NULL;
-        c.call.dsink = c.call.dsink_parts = NULL;
-        case_compute(&c, NULL, 2);
-        case_results without = case_keep(&c);
-        for (int64_t h = 0; h < c.problem.heads; h++)
-            c.sink[h] = -INFINITY;
-        c.call.sink = c.sink;
-        c.call.dsink = c.dsink;
-        c.call.dsink_parts = c.dsink_parts;
-        case_compute(&c, NULL, 2);
-        memcpy(without.dsink, c.dsink, sizeof c.dsink); /* there were none to compare with */
-        memcpy(without.dsink_parts, c.dsink_parts, sizeof c.dsink_parts);
-        case_same(&c, &without, "a sink of -inf");
-        for (int64_t x = 0; x < c.problem.heads * c.problem.batch; x++)
-            CHECK(c.dsink_parts[x] == 0 && c.dsink[x % c.problem.heads] == 0);
-        case_drop(&without);
-        case_close(&c);
-    }
 }
 
 /* Far above the logits, far below, and at their size: all within the bounds. */
@@ -57,24 +31,6 @@ TEST(sizes)
         ordo_plan_destroy(plan);
         case_close(&c);
     }
-}
-
-/* Bottom-right causal with more rows than keys: the first rows see no key, but the sink. */
-TEST(rows_that_see_only_the_sink)
-{
-    attention_case c = plain(200, 60, 2, 16);
-    c.problem.mask = ORDO_MASK_CAUSAL;
-    case_open(&c, 3);
-    case_compute(&c, NULL, 2);
-    for (int64_t h = 0; h < 2; h++) {
-        for (int64_t r = 0; r < 140; r++) {
-            CHECK(c.call.lse[case_lse_at(&c, 1, r, h)] == c.sink[h]);
-            CHECK(((float *)c.call.o.data)[case_at(&c, false, 16, 1, r, h)] == 0);
-            CHECK(((float *)c.call.dq.data)[case_at(&c, false, 16, 1, r, h)] == 0);
-        }
-        CHECK(c.call.lse[case_lse_at(&c, 1, 140, h)] > c.sink[h]);
-    }
-    case_close(&c);
 }
 
 /* The documented order, computed again: with one column of values, delta is a product of two. Two
@@ -142,31 +98,6 @@ TEST(gradients_are_optional)
     CHECK(((unsigned char *)c.dsink)[0] == CASE_POISON);
     case_drop(&both);
     case_close(&c);
-}
-
-/* NaN and +inf reach all rows of their head, and no other head. */
-TEST(not_finite)
-{
-    const float bad[] = { NAN, INFINITY };
-    for (int x = 0; x < 2; x++) {
-        attention_case c = plain(70, 70, 2, 8), fine = plain(70, 70, 2, 8);
-        case_open(&c, 6);
-        case_open(&fine, 6);
-        c.sink[0] = bad[x];
-        case_compute(&c, NULL, 2);
-        case_compute(&fine, NULL, 2);
-        for (int64_t b = 0; b < 2; b++)
-            for (int64_t r = 0; r < 70; r++) {
-                CHECK(isnan(c.call.lse[case_lse_at(&c, b, r, 0)]));
-                CHECK(isnan(((float *)c.call.o.data)[case_at(&c, false, 8, b, r, 0)]));
-            }
-        CHECK(isnan(c.dsink[0]) && c.dsink[1] == fine.dsink[1]);
-        for (int output = 0; output < CASE_OUTPUTS; output++)
-            for (int64_t b = 0; b < 2; b++)
-                case_same_rows(&c, b, 1, &fine, b, 1, output);
-        case_close(&c);
-        case_close(&fine);
-    }
 }
 
 /* Columns in two calls, the sink in that of column 0: combined, they are the whole within a few
