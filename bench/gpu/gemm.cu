@@ -83,9 +83,8 @@ static ordo_cuda_gemm operands(const shape &s, int turn)
 
 static void run_ordo(const shape &s, int turn)
 {
-    char why[300] = "";
     const ordo_cuda_gemm g = operands(s, turn);
-    must_ordo(ordo_wgmma_gemm(&g, why, sizeof why), why);
+    must_ordo(ordo_wgmma_gemm(&g), ordo_cuda_why());
 }
 
 /* By columns, C^T = B^T A^T. */

@@ -18,19 +18,16 @@ typedef struct place {
 
 static ordo_status zero(const place *at, void *memory, size_t bytes)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     if (!at->module) {
         memset(memory, 0, bytes);
         return ORDO_OK;
     }
-    const ordo_status status = at->module->fill(memory, 0, bytes, at->stream, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(at->module, at->module->fill(memory, 0, bytes, at->stream));
 }
 
 static ordo_status put_minus_infinity(const place *at, float *lse, int64_t count)
 {
     const float value = -INFINITY;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     if (!at->module) {
         for (int64_t x = 0; x < count; x++)
             lse[x] = value;
@@ -38,9 +35,8 @@ static ordo_status put_minus_infinity(const place *at, float *lse, int64_t count
     }
     uint32_t word;
     memcpy(&word, &value, sizeof word);
-    const ordo_status status =
-        at->module->fill_words(lse, word, (size_t)count, at->stream, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(at->module,
+                            at->module->fill_words(lse, word, (size_t)count, at->stream));
 }
 
 /* A tensor's rows from `first` on, in elements. */

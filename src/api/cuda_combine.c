@@ -28,7 +28,6 @@ ordo_status ordo_cuda_combine_run(const ordo_plan *plan, const ordo_combine *c)
     const ordo_problem *p = &plan->problem;
     const bool packed = p->layout == ORDO_PACKED;
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(check_workspace(c));
     const ordo_cuda_combine combine = {
         .parts = c->parts,
@@ -46,6 +45,5 @@ ordo_status ordo_cuda_combine_run(const ordo_plan *plan, const ordo_combine *c)
     };
     ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
-    const ordo_status status = module->combine(&combine, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(module, module->combine(&combine));
 }

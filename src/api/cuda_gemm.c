@@ -17,7 +17,6 @@ ordo_status ordo_cuda_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_call 
     const ordo_gemm_problem *p = &plan->problem;
     const ordo_family *family = plan->family;
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     const ordo_cuda_gemm gemm = {
         .m = p->m,
         .n = p->n,
@@ -44,6 +43,5 @@ ordo_status ordo_cuda_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_call 
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     if (p->m == 0 || p->n == 0)
         return ORDO_OK;
-    const ordo_status status = module->gemm(&gemm, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(module, module->gemm(&gemm));
 }

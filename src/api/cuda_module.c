@@ -150,6 +150,11 @@ static void search(void)
     snprintf(reason, sizeof reason, "no CUDA module; looked for %s", tried);
 }
 
+ordo_status ordo_cuda_answer(const ordo_cuda_module *module, ordo_status status)
+{
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", module->why());
+}
+
 ordo_status ordo_cuda_module_get(const ordo_cuda_module **module, const char **path)
 {
     pthread_once(&once, search);

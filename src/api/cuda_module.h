@@ -12,4 +12,7 @@ enum { ORDO_CUDA_WHY_SIZE = 400 }; /* a message of ordo_fail() holds it */
  * none. If `path` is not NULL it gets the absolute path of the file. */
 ordo_status ordo_cuda_module_get(const ordo_cuda_module **module, const char **path);
 
+/* What the module has answered: ORDO_OK, or the failure with "backend cuda: " and its reason. */
+ordo_status ordo_cuda_answer(const ordo_cuda_module *module, ordo_status status);
+
 #endif

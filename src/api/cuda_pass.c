@@ -440,44 +440,40 @@ typedef struct readiness {
 static readiness any, passes;
 
 /* One device that has a family is enough; of several others the last is named. */
-static ordo_status look_for_family(const ordo_cuda_module *module, int count, char *why,
-                                   size_t why_size)
+static ordo_status look_for_family(const ordo_cuda_module *module, int count)
 {
     char names[64];
-    ordo_device d;
+    ordo_device d = { .major = 0 };
     ordo_family_names(ORDO_BACKEND_CUDA, names, sizeof names);
     for (int i = 0; i < count; i++) {
-        ORDO_TRY(module->device_query(i, &d, why, why_size));
+        ORDO_TRY(ordo_cuda_answer(module, module->device_query(i, &d)));
         if (ordo_family_of(10 * d.major + d.minor))
             return ORDO_OK;
-        snprintf(why, why_size, "device %d, %.100s, has compute capability %d.%d, expected %s", i,
-                 d.name, d.major, d.minor, names);
     }
-    return ORDO_ERR_UNSUPPORTED;
+    return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                     "backend cuda: device %d, %.100s, has compute capability %d.%d, expected %s",
+                     count - 1, d.name, d.major, d.minor, names);
 }
 
-static readiness found(ordo_status status, const char *why)
+static void found(readiness *r, ordo_status status, const char *name)
 {
-    readiness r = { .status = status };
+    r->status = status;
     if (status != ORDO_OK)
-        snprintf(r.why, sizeof r.why, "backend cuda: %s", why);
-    return r;
+        snprintf(r->why, sizeof r->why, "%s%s", name, ordo_last_error());
 }
 
 static void look(void)
 {
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     int count = 0;
     ordo_status status = ordo_cuda_module_get(&module, NULL);
-    if (status != ORDO_OK)
-        snprintf(why, sizeof why, "%s", ordo_last_error());
-    else
-        status = module->device_count(&count, why, sizeof why);
-    any = found(status, why);
+    const char *name = status == ORDO_OK ? "" : "backend cuda: "; /* the module's own have it */
     if (status == ORDO_OK)
-        status = look_for_family(module, count, why, sizeof why);
-    passes = found(status, why);
+        status = ordo_cuda_answer(module, module->device_count(&count));
+    found(&any, status, name);
+    if (status == ORDO_OK)
+        status = look_for_family(module, count);
+    found(&passes, status, name);
 }
 
 const char *ordo_cuda_why_not(void)
@@ -496,14 +492,12 @@ static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_cal
 {
     const ordo_cuda_module *module = NULL;
     ordo_cuda_pass pass;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_cuda_pass_make(plan, which, call, &pass));
     if (*ordo_cuda_why_not())
         return ordo_fail(passes.status, "%s", passes.why);
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
-    const ordo_status status = which == ORDO_FORWARD ? module->forward(&pass, why, sizeof why)
-                                                     : module->backward(&pass, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(module, which == ORDO_FORWARD ? module->forward(&pass)
+                                                          : module->backward(&pass));
 }
 
 ordo_status ordo_cuda_forward(const ordo_plan *plan, const ordo_call *call)

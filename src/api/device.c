@@ -10,22 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A question to the module, and what it says if it refuses. */
-typedef struct question {
-    const ordo_cuda_module *module;
-    char why[ORDO_CUDA_WHY_SIZE];
-} question;
-
-static ordo_status ask(question *q)
+/* What the module has answered, with its reason. */
+static ordo_status answer(const ordo_cuda_module *module, ordo_status status)
 {
-    q->module = NULL;
-    q->why[0] = 0;
-    return ordo_cuda_module_get(&q->module, NULL);
-}
-
-static ordo_status answer(const question *q, ordo_status status)
-{
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", q->why);
+    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", module->why());
 }
 
 static ordo_status missing(const char *name)
@@ -48,24 +36,24 @@ static ordo_status no_event(const char *name)
 
 ordo_status ordo_device_count(int *count, const char **path)
 {
-    question q = { .why = "" };
+    const ordo_cuda_module *module = NULL;
     if (!count)
         return missing("count");
     *count = 0;
     if (path)
         *path = NULL;
-    ORDO_TRY(ordo_cuda_module_get(&q.module, path));
-    return answer(&q, q.module->device_count(count, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, path));
+    return answer(module, module->device_count(count));
 }
 
 ordo_status ordo_device_query(int index, ordo_device *device)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!device)
         return missing("device");
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->device_query(index, device, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->device_query(index, device));
 }
 
 /* Built-in machines by what the driver calls their parts, and by compute capability for parts
@@ -125,125 +113,125 @@ ordo_status ordo_device_machine(int index, ordo_machine **machine)
 
 ordo_status ordo_device_select(int index)
 {
-    question q;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->device_select(index, q.why, sizeof q.why));
+    const ordo_cuda_module *module = NULL;
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->device_select(index));
 }
 
 ordo_status ordo_device_alloc(void **memory, size_t bytes)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!memory)
         return missing("memory");
     *memory = NULL;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->alloc(memory, bytes, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->alloc(memory, bytes));
 }
 
 ordo_status ordo_device_free(void *memory)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!memory)
         return ORDO_OK;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->free(memory, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->free(memory));
 }
 
 ordo_status ordo_device_copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if ((!to || !from) && bytes > 0)
         return nothing_there(to ? "from" : "to", bytes);
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->copy(to, from, bytes, stream, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->copy(to, from, bytes, stream));
 }
 
 ordo_status ordo_device_fill(void *memory, int byte, size_t bytes, void *stream)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!memory && bytes > 0)
         return nothing_there("memory", bytes);
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->fill(memory, byte, bytes, stream, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->fill(memory, byte, bytes, stream));
 }
 
 ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!equal)
         return missing("equal");
     *equal = false;
     if ((!a || !b) && bytes > 0)
         return nothing_there(a ? "b" : "a", bytes);
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->equal(a, b, bytes, stream, equal, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->equal(a, b, bytes, stream, equal));
 }
 
 /* ---- streams and events ---- */
 
 ordo_status ordo_device_stream_create(void **stream)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!stream)
         return missing("stream");
     *stream = NULL;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->stream_create(stream, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->stream_create(stream));
 }
 
 ordo_status ordo_device_stream_destroy(void *stream)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!stream)
         return ORDO_OK;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->stream_destroy(stream, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->stream_destroy(stream));
 }
 
 ordo_status ordo_device_synchronise(void *stream)
 {
-    question q;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->synchronise(stream, q.why, sizeof q.why));
+    const ordo_cuda_module *module = NULL;
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->synchronise(stream));
 }
 
 ordo_status ordo_device_event_create(void **event)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!event)
         return missing("event");
     *event = NULL;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->event_create(event, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->event_create(event));
 }
 
 ordo_status ordo_device_event_destroy(void *event)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!event)
         return ORDO_OK;
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->event_destroy(event, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->event_destroy(event));
 }
 
 ordo_status ordo_device_event_record(void *event, void *stream)
 {
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!event)
         return no_event("event");
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->event_record(event, stream, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->event_record(event, stream));
 }
 
 ordo_status ordo_device_event_elapsed(void *from, void *to, double *seconds)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    question q;
+    const ordo_cuda_module *module = NULL;
     if (!seconds)
         return missing("seconds");
     *seconds = 0;
     if (!from || !to)
         return no_event(from ? "to" : "from");
-    ORDO_TRY(ask(&q));
-    return answer(&q, q.module->event_elapsed(from, to, seconds, q.why, sizeof q.why));
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    return answer(module, module->event_elapsed(from, to, seconds));
 }

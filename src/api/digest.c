@@ -98,12 +98,10 @@ static ordo_status check(const ordo_digest_call *c)
 static ordo_status launch(const ordo_digest_call *c)
 {
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
-    const ordo_status status =
-        module->digest(c->spans, c->count, c->workspace, c->digests, c->stream, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(
+        module, module->digest(c->spans, c->count, c->workspace, c->digests, c->stream));
 }
 
 ordo_status ordo_digest_run(const ordo_digest_call *call)

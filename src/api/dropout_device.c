@@ -87,9 +87,7 @@ static ordo_cuda_bits ragged_of(const ordo_dropout_view *m, uint32_t *words, voi
 
 static ordo_status launch(const ordo_cuda_module *module, const ordo_cuda_bits *bits)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
-    const ordo_status status = module->dropout(bits, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(module, module->dropout(bits));
 }
 
 ordo_status ordo_dropout_fill_device(const ordo_problem *problem, const ordo_dropout_call *call,

@@ -97,11 +97,6 @@ static ordo_call call_of(const segmented *s, int64_t nth)
 
 /* ---- events between both streams ---- */
 
-static ordo_status said(ordo_status status, const char *why)
-{
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
-}
-
 static void *made_event(const segmented *s, int64_t nth)
 {
     return s->events[nth % BUFFERS];
@@ -114,35 +109,32 @@ static void *used_event(const segmented *s, int64_t nth)
 
 static ordo_status record(const segmented *s, void *event, void *stream)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
-    return s->module ? said(s->module->event_record(event, stream, why, sizeof why), why) : ORDO_OK;
+    return s->module ? ordo_cuda_answer(s->module, s->module->event_record(event, stream))
+                     : ORDO_OK;
 }
 
 static ordo_status await(const segmented *s, void *stream, void *event)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
-    return s->module ? said(s->module->event_wait(stream, event, why, sizeof why), why) : ORDO_OK;
+    return s->module ? ordo_cuda_answer(s->module, s->module->event_wait(stream, event)) : ORDO_OK;
 }
 
 static ordo_status open_events(segmented *s)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     if (s->plan->backend != ORDO_BACKEND_CUDA || !s->call->side_stream)
         return ORDO_OK;
     ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&s->module, NULL));
     for (int i = 0; i < EVENTS; i++)
-        ORDO_TRY(said(s->module->event_create(&s->events[i], why, sizeof why), why));
+        ORDO_TRY(ordo_cuda_answer(s->module, s->module->event_create(&s->events[i])));
     return ORDO_OK;
 }
 
 /* Events may be destroyed before the device has reached them. */
 static void close_events(const segmented *s)
 {
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     for (int i = 0; i < EVENTS && s->module; i++)
         if (s->events[i])
-            (void)s->module->event_destroy(s->events[i], why, sizeof why);
+            (void)s->module->event_destroy(s->events[i]);
 }
 
 /* ---- running ---- */

@@ -80,12 +80,10 @@ ordo_status ordo_sum_tree_device(const ordo_sum *sum, void *stream)
 {
     ordo_sum checked;
     const ordo_cuda_module *module = NULL;
-    char why[ORDO_CUDA_WHY_SIZE] = "";
     ORDO_TRY(check(sum, &checked));
     ORDO_TRY(ordo_cuda_ready());
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     if (checked.elements == 0)
         return ORDO_OK;
-    const ordo_status status = module->sum(&checked, stream, why, sizeof why);
-    return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "backend cuda: %s", why);
+    return ordo_cuda_answer(module, module->sum(&checked, stream));
 }

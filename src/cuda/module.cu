@@ -13,50 +13,39 @@
 #include "cuda/support/launch.h"
 #include "cuda/support/sink.h"
 
-static ordo_status device_count(int *count, char *why, size_t why_size)
+static ordo_status device_count(int *count)
 {
     *count = 0;
     int driver = 0, runtime = 0;
     CUDA_CALL(cudaDriverGetVersion(&driver));
     CUDA_CALL(cudaRuntimeGetVersion(&runtime));
-    if (driver == 0) {
-        snprintf(why, why_size, "no CUDA driver on this machine (libcuda.so.1 not found)");
-        return ORDO_ERR_DEVICE;
-    }
-    if (driver / 1000 < runtime / 1000) {
-        snprintf(why, why_size, "the CUDA driver speaks CUDA %d.%d, the module needs %d.0",
-                 driver / 1000, driver % 1000 / 10, runtime / 1000);
-        return ORDO_ERR_DEVICE;
-    }
+    if (driver == 0)
+        return ordo_cuda_fail(ORDO_ERR_DEVICE,
+                              "no CUDA driver on this machine (libcuda.so.1 not found)");
+    if (driver / 1000 < runtime / 1000)
+        return ordo_cuda_fail(ORDO_ERR_DEVICE,
+                              "the CUDA driver speaks CUDA %d.%d, the module needs %d.0",
+                              driver / 1000, driver % 1000 / 10, runtime / 1000);
     const cudaError_t error = cudaGetDeviceCount(count);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && *count == 0)) {
         *count = 0;
-        snprintf(why, why_size, "the CUDA driver is there, but it shows no device");
-        return ORDO_ERR_DEVICE;
+        return ordo_cuda_fail(ORDO_ERR_DEVICE, "the CUDA driver is there, but it shows no device");
     }
-    if (error != cudaSuccess)
-        return ordo_cuda_failed(error, "cudaGetDeviceCount", why, why_size);
-    return ORDO_OK;
+    return ordo_cuda_status(error, "cudaGetDeviceCount");
 }
 
-static ordo_status check_index(int index, char *why, size_t why_size)
+static ordo_status check_index(int index)
 {
     int count;
-    const ordo_status status = device_count(&count, why, why_size);
-    if (status != ORDO_OK)
-        return status;
-    if (index < 0 || index >= count) {
-        snprintf(why, why_size, "device %d: expected 0 to %d", index, count - 1);
-        return ORDO_ERR_ARGUMENT;
-    }
+    CUDA_TRY(device_count(&count));
+    if (index < 0 || index >= count)
+        return ordo_cuda_fail(ORDO_ERR_ARGUMENT, "device %d: expected 0 to %d", index, count - 1);
     return ORDO_OK;
 }
 
-static ordo_status device_query(int index, ordo_device *device, char *why, size_t why_size)
+static ordo_status device_query(int index, ordo_device *device)
 {
-    const ordo_status status = check_index(index, why, why_size);
-    if (status != ORDO_OK)
-        return status;
+    CUDA_TRY(check_index(index));
     cudaDeviceProp prop;
     int clock_khz = 0, driver = 0, runtime = 0;
     CUDA_CALL(cudaGetDeviceProperties(&prop, index));
@@ -86,58 +75,53 @@ static __global__ void answer_question(unsigned question)
     answer = ~question;
 }
 
-static ordo_status ask(char *why, size_t why_size)
+static ordo_status ask(void)
 {
     const unsigned question = 0x0a77e471;
     unsigned got = 0;
     answer_question<<<1, 1>>>(question);
     CUDA_CALL(cudaGetLastError());
     CUDA_CALL(cudaMemcpyFromSymbol(&got, answer, sizeof got));
-    if (got != ~question) {
-        snprintf(why, why_size, "a kernel answered %#x, expected %#x", got, ~question);
-        return ORDO_ERR_DEVICE;
-    }
+    if (got != ~question)
+        return ordo_cuda_fail(ORDO_ERR_DEVICE, "a kernel answered %#x, expected %#x", got,
+                              ~question);
     return ORDO_OK;
 }
 
-static ordo_status device_check(int index, char *why, size_t why_size)
+static ordo_status device_check(int index)
 {
-    ordo_status status = check_index(index, why, why_size);
-    if (status != ORDO_OK)
-        return status;
     int current = 0;
+    CUDA_TRY(check_index(index));
     CUDA_CALL(cudaGetDevice(&current));
     CUDA_CALL(cudaSetDevice(index));
-    status = ask(why, why_size);
+    const ordo_status status = ask();
     cudaSetDevice(current); /* leave the caller's device as it was */
     return status;
 }
 
-static ordo_status device_select(int index, char *why, size_t why_size)
+static ordo_status device_select(int index)
 {
-    const ordo_status status = check_index(index, why, why_size);
-    if (status != ORDO_OK)
-        return status;
+    CUDA_TRY(check_index(index));
     CUDA_CALL(cudaSetDevice(index));
     return ORDO_OK;
 }
 
 /* What is launched runs on devices of the family that its plan is for. */
-static ordo_status check_family(int32_t capability, char *why, size_t why_size)
+static ordo_status check_family(int32_t capability)
 {
     int index = 0, major = 0, minor = 0;
     CUDA_CALL(cudaGetDevice(&index));
     CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
     CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
-    if (10 * major + minor == capability)
-        return ORDO_OK;
-    snprintf(why, why_size, "plan for sm%d, device %d is sm%d%d", capability, index, major, minor);
-    return ORDO_ERR_UNSUPPORTED;
+    return 10 * major + minor == capability
+               ? ORDO_OK
+               : ordo_cuda_fail(ORDO_ERR_UNSUPPORTED, "plan for sm%d, device %d is sm%d%d",
+                                capability, index, major, minor);
 }
 
 /* Orders whose chains wait on later chains would hang unless those are resident too, one block per
  * chain. */
-static ordo_status check_residency(const ordo_run *run, char *why, size_t why_size)
+static ordo_status check_residency(const ordo_run *run)
 {
     const int together = ordo_run_coresident(run);
     int index = 0, processors = 0;
@@ -145,77 +129,77 @@ static ordo_status check_residency(const ordo_run *run, char *why, size_t why_si
     CUDA_CALL(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index));
     if (together <= processors && together <= run->workers)
         return ORDO_OK;
-    snprintf(why, why_size,
-             "%d chains must be resident together, and device %d has %d multiprocessors; expected "
-             "a smaller group or another order",
-             together, index, processors);
-    return ORDO_ERR_UNSUPPORTED;
+    return ordo_cuda_fail(
+        ORDO_ERR_UNSUPPORTED,
+        "%d chains must be resident together, and device %d has %d multiprocessors; expected "
+        "a smaller group or another order",
+        together, index, processors);
 }
 
 /* ---- the sets of kernels ---- */
 
-static ordo_status wgmma_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status wgmma_forward(const ordo_cuda_pass *pass)
 {
-    return pass->form == ORDO_FORM_PHASE ? ordo_wgmma_forward_phases(pass, why, why_size)
-                                         : ordo_wgmma_forward_flash(pass, why, why_size);
+    return pass->form == ORDO_FORM_PHASE ? ordo_wgmma_forward_phases(pass)
+                                         : ordo_wgmma_forward_flash(pass);
 }
 
-static ordo_status wgmma_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status wgmma_backward(const ordo_cuda_pass *pass)
 {
-    return pass->form == ORDO_FORM_FLASH ? ordo_wgmma_backward_flash(pass, why, why_size)
-                                         : ordo_wgmma_backward_phases(pass, why, why_size);
+    return pass->form == ORDO_FORM_FLASH ? ordo_wgmma_backward_flash(pass)
+                                         : ordo_wgmma_backward_phases(pass);
 }
 
 static const struct {
     int32_t kernels;
-    ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
-    ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
-    ordo_status (*gemm)(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
+    ordo_status (*forward)(const ordo_cuda_pass *pass);
+    ordo_status (*backward)(const ordo_cuda_pass *pass);
+    ordo_status (*gemm)(const ordo_cuda_gemm *gemm);
 } sets[] = { { ORDO_KERNELS_WGMMA, wgmma_forward, wgmma_backward, ordo_wgmma_gemm } };
 
-static ordo_status find_set(int32_t kernels, int *set, char *why, size_t why_size)
+static ordo_status find_set(int32_t kernels, int *set)
 {
     for (*set = 0; *set < (int)(sizeof sets / sizeof *sets); ++*set)
         if (sets[*set].kernels == kernels)
             return ORDO_OK;
-    snprintf(why, why_size, "set %d of kernels: this module has none of it", kernels);
-    return ORDO_ERR_UNSUPPORTED;
+    return ordo_cuda_fail(ORDO_ERR_UNSUPPORTED, "set %d of kernels: this module has none of it",
+                          kernels);
 }
 
-ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass)
 {
     int set = 0;
-    CUDA_TRY(find_set(pass->kernels, &set, why, why_size));
-    return sets[set].forward(pass, why, why_size);
+    CUDA_TRY(find_set(pass->kernels, &set));
+    return sets[set].forward(pass);
 }
 
-ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass)
 {
     int set = 0;
-    CUDA_TRY(find_set(pass->kernels, &set, why, why_size));
-    CUDA_TRY(sets[set].backward(pass, why, why_size));
-    return ordo_cuda_sink(pass, why, why_size);
+    CUDA_TRY(find_set(pass->kernels, &set));
+    CUDA_TRY(sets[set].backward(pass));
+    return ordo_cuda_sink(pass);
 }
 
-static ordo_status forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status forward(const ordo_cuda_pass *pass)
 {
-    CUDA_TRY(check_family(pass->capability, why, why_size));
-    return ordo_cuda_launch_forward(pass, why, why_size);
+    CUDA_TRY(check_family(pass->capability));
+    return ordo_cuda_launch_forward(pass);
 }
 
-static ordo_status backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+static ordo_status backward(const ordo_cuda_pass *pass)
 {
-    CUDA_TRY(check_family(pass->capability, why, why_size));
-    CUDA_TRY(check_residency(&pass->run, why, why_size));
-    return ordo_cuda_launch_backward(pass, why, why_size);
+    CUDA_TRY(check_family(pass->capability));
+    CUDA_TRY(check_residency(&pass->run));
+    return ordo_cuda_launch_backward(pass);
 }
 
-static ordo_status gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
+static ordo_status gemm(const ordo_cuda_gemm *g)
 {
     int set = 0;
-    CUDA_TRY(check_family(g->capability, why, why_size));
-    CUDA_TRY(find_set(g->kernels, &set, why, why_size));
-    return sets[set].gemm(g, why, why_size);
+    CUDA_TRY(check_family(g->capability));
+    CUDA_TRY(find_set(g->kernels, &set));
+    return sets[set].gemm(g);
 }
 
 #define TEXT_(x) #x
@@ -231,6 +215,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         sizeof(ordo_cuda_combine),
         sizeof(ordo_cuda_gemm),
         "nvcc " TEXT(__CUDACC_VER_MAJOR__) "." TEXT(__CUDACC_VER_MINOR__) ", sm_90a",
+        ordo_cuda_why,
         device_count,
         device_query,
         device_check,

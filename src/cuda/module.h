@@ -1,8 +1,7 @@
 /* module.h: the interface between libordo and libordo_cuda.so. Plain C, read by both sides.
  *
  * The module exports one function, ordo_cuda_module_table(), and nothing else. Its functions
- * return a status and, where that is not ORDO_OK, write why into the caller's buffer: a
- * message cannot cross as a thread-local, because the two libraries may hold two of them.
+ * return a status and, where that is not ORDO_OK, why() says the reason.
  *
  * The rooms of src/cuda, each of which includes those above it (tools/check-layers):
  *   pass     the plain C contract of a pass, shared with libordo and tests on a host
@@ -29,7 +28,7 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   8
+#define ORDO_CUDA_MODULE_ABI   9
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
@@ -41,62 +40,61 @@ typedef struct ordo_cuda_module {
     uint32_t gemm_size;    /* sizeof(ordo_cuda_gemm) */
     const char *build;     /* compiler and target, for display */
 
+    /* The reason of this thread's last failure: below 400 bytes, kept until the next one. */
+    const char *(*why)(void);
+
     /* ORDO_ERR_DEVICE if there is no driver, no device, or the driver is too old. */
-    ordo_status (*device_count)(int *count, char *why, size_t why_size);
+    ordo_status (*device_count)(int *count);
 
     /* Reads attributes only: makes no context on the device. */
-    ordo_status (*device_query)(int index, ordo_device *device, char *why, size_t why_size);
+    ordo_status (*device_query)(int index, ordo_device *device);
 
     /* Run a small kernel and read its answer back: proof that this module's code runs there.
      * Makes a context on the device and waits for it. */
-    ordo_status (*device_check)(int index, char *why, size_t why_size);
+    ordo_status (*device_check)(int index);
 
     /* Launch a pass on its stream, on the current device; ORDO_ERR_UNSUPPORTED before any launch
      * if that is not of the family of the pass, or the module has no such set of kernels. */
-    ordo_status (*forward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
-    ordo_status (*backward)(const ordo_cuda_pass *pass, char *why, size_t why_size);
+    ordo_status (*forward)(const ordo_cuda_pass *pass);
+    ordo_status (*backward)(const ordo_cuda_pass *pass);
 
     /* As the functions of ordo/device.h say. */
-    ordo_status (*device_select)(int index, char *why, size_t why_size);
-    ordo_status (*alloc)(void **memory, size_t bytes, char *why, size_t why_size);
-    ordo_status (*free)(void *memory, char *why, size_t why_size);
-    ordo_status (*copy)(void *to, const void *from, size_t bytes, void *stream, char *why,
-                        size_t why_size);
-    ordo_status (*fill)(void *memory, int byte, size_t bytes, void *stream, char *why,
-                        size_t why_size);
-    ordo_status (*equal)(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
-                         char *why, size_t why_size);
-    ordo_status (*stream_create)(void **stream, char *why, size_t why_size);
-    ordo_status (*stream_destroy)(void *stream, char *why, size_t why_size);
-    ordo_status (*synchronise)(void *stream, char *why, size_t why_size);
-    ordo_status (*event_create)(void **event, char *why, size_t why_size);
-    ordo_status (*event_destroy)(void *event, char *why, size_t why_size);
-    ordo_status (*event_record)(void *event, void *stream, char *why, size_t why_size);
-    ordo_status (*event_elapsed)(void *from, void *to, double *seconds, char *why, size_t why_size);
+    ordo_status (*device_select)(int index);
+    ordo_status (*alloc)(void **memory, size_t bytes);
+    ordo_status (*free)(void *memory);
+    ordo_status (*copy)(void *to, const void *from, size_t bytes, void *stream);
+    ordo_status (*fill)(void *memory, int byte, size_t bytes, void *stream);
+    ordo_status (*equal)(const void *a, const void *b, size_t bytes, void *stream, bool *equal);
+    ordo_status (*stream_create)(void **stream);
+    ordo_status (*stream_destroy)(void *stream);
+    ordo_status (*synchronise)(void *stream);
+    ordo_status (*event_create)(void **event);
+    ordo_status (*event_destroy)(void *event);
+    ordo_status (*event_record)(void *event, void *stream);
+    ordo_status (*event_elapsed)(void *from, void *to, double *seconds);
 
     /* Launch the kernels that generate keep bits, on their stream. */
-    ordo_status (*dropout)(const ordo_cuda_bits *bits, char *why, size_t why_size);
+    ordo_status (*dropout)(const ordo_cuda_bits *bits);
 
     /* Launch the kernels that merge parts, on their stream. */
-    ordo_status (*combine)(const ordo_cuda_combine *combine, char *why, size_t why_size);
+    ordo_status (*combine)(const ordo_cuda_combine *combine);
 
     /* Set `count` words to `word` on the stream; count is not 0. */
-    ordo_status (*fill_words)(void *memory, uint32_t word, size_t count, void *stream, char *why,
-                              size_t why_size);
+    ordo_status (*fill_words)(void *memory, uint32_t word, size_t count, void *stream);
 
     /* Launch the kernels that hash spans, on the stream. `pieces` is their workspace. */
     ordo_status (*digest)(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
-                          uint64_t *digests, void *stream, char *why, size_t why_size);
+                          uint64_t *digests, void *stream);
 
     /* Launch a checked sum with at least one element, on the stream. */
-    ordo_status (*sum)(const ordo_sum *sum, void *stream, char *why, size_t why_size);
+    ordo_status (*sum)(const ordo_sum *sum, void *stream);
 
     /* What is launched on the stream from now on waits for what the event has recorded. */
-    ordo_status (*event_wait)(void *stream, void *event, char *why, size_t why_size);
+    ordo_status (*event_wait)(void *stream, void *event);
 
     /* Launch a matrix product on its stream, on the current device; ORDO_ERR_UNSUPPORTED as of a
      * pass. */
-    ordo_status (*gemm)(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
+    ordo_status (*gemm)(const ordo_cuda_gemm *gemm);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

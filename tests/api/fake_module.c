@@ -27,6 +27,19 @@ static void launched(int kind, void *stream, const void *thing)
         fake_passes.launches[fake_passes.launched++] = (fake_launch) { kind, stream, thing };
 }
 
+static _Thread_local const char *reason = "";
+
+static const char *why(void)
+{
+    return reason;
+}
+
+static ordo_status fail(ordo_status status, const char *text)
+{
+    reason = text;
+    return status;
+}
+
 static int number_of(const char *variable, int otherwise)
 {
     const char *text = getenv(variable);
@@ -35,20 +48,17 @@ static int number_of(const char *variable, int otherwise)
 
 /* ---- the device ---- */
 
-static ordo_status device_count(int *count, char *why, size_t why_size)
+static ordo_status device_count(int *count)
 {
-    (void)why, (void)why_size;
     *count = 1;
     return ORDO_OK;
 }
 
-static ordo_status device_query(int index, ordo_device *d, char *why, size_t why_size)
+static ordo_status device_query(int index, ordo_device *d)
 {
     const char *name = getenv("FAKE_NAME");
-    if (index != 0) {
-        snprintf(why, why_size, "device %d: expected 0 to 0", index);
-        return ORDO_ERR_ARGUMENT;
-    }
+    if (index != 0)
+        return fail(ORDO_ERR_ARGUMENT, "device with another index than 0");
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "%s", name ? name : "NVIDIA H200");
     d->major = number_of("FAKE_CAPABILITY", 90) / 10;
@@ -57,15 +67,15 @@ static ordo_status device_query(int index, ordo_device *d, char *why, size_t why
     return ORDO_OK;
 }
 
-static ordo_status device_check(int index, char *why, size_t why_size)
+static ordo_status device_check(int index)
 {
     ordo_device d;
-    return device_query(index, &d, why, why_size);
+    return device_query(index, &d);
 }
 
-static ordo_status device_select(int index, char *why, size_t why_size)
+static ordo_status device_select(int index)
 {
-    return device_check(index, why, why_size);
+    return device_check(index);
 }
 
 /* ---- passes ---- */
@@ -103,10 +113,9 @@ static bool begin_pass(const ordo_cuda_pass *p)
     return true;
 }
 
-static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
+static ordo_status forward(const ordo_cuda_pass *p)
 {
     const int64_t rows = p->q_rows, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
-    (void)why, (void)why_size;
     fake_passes.forward++;
     if (!begin_pass(p))
         return ORDO_OK;
@@ -126,13 +135,12 @@ static ordo_status forward(const ordo_cuda_pass *p, char *why, size_t why_size)
     return ORDO_OK;
 }
 
-static ordo_status backward(const ordo_cuda_pass *p, char *why, size_t why_size)
+static ordo_status backward(const ordo_cuda_pass *p)
 {
     const ordo_band *band = &p->run.band;
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     const int64_t tiles = heads * p->batch.tiles;
     const int64_t columns = p->form == ORDO_FORM_FLASH ? ordo_pass_bucket(p) : 0; /* of dq_sum */
-    (void)why, (void)why_size;
     if (!begin_pass(p))
         return ORDO_OK;
     for (int64_t x = 0; x < tiles; x++)
@@ -194,11 +202,10 @@ static void ragged_bits(const ordo_cuda_bits *bits, const ordo_keep *keep)
 }
 
 /* Keep bits by the definition; what is behind pointers is read when launched. */
-static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+static ordo_status dropout(const ordo_cuda_bits *bits)
 {
     ordo_keep keep = bits->keep;
     uint32_t *words = bits->words;
-    (void)why, (void)why_size;
     fake_passes.dropout++;
     launched(FAKE_BITS, bits->stream, bits->words);
     if (getenv("FAKE_BLIND"))
@@ -218,18 +225,17 @@ static ordo_status dropout(const ordo_cuda_bits *bits, char *why, size_t why_siz
     return ORDO_OK;
 }
 
-static ordo_status combine(const ordo_cuda_combine *combine, char *why, size_t why_size)
+static ordo_status combine(const ordo_cuda_combine *combine)
 {
-    (void)why, (void)why_size;
     fake_passes.combine++;
     fake_passes.last_combine = *combine;
     return ORDO_OK;
 }
 
 static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
-                          uint64_t *digests, void *stream, char *why, size_t why_size)
+                          uint64_t *digests, void *stream)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     fake_passes.digest++;
     for (int64_t x = 0; x < count; x++) {
         const uint64_t many = ordo_pieces(spans[x].bytes);
@@ -242,9 +248,8 @@ static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *piec
     return ORDO_OK;
 }
 
-static ordo_status sum(const ordo_sum *sum, void *stream, char *why, size_t why_size)
+static ordo_status sum(const ordo_sum *sum, void *stream)
 {
-    (void)why, (void)why_size;
     fake_passes.sum++;
     fake_passes.last_sum = *sum;
     fake_passes.last_sum_stream = stream;
@@ -259,9 +264,8 @@ static float number_at(const void *data, ordo_dtype dtype, int64_t at)
 }
 
 /* One rounded chain per element, whatever the sections. */
-static ordo_status gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
+static ordo_status gemm(const ordo_cuda_gemm *g)
 {
-    (void)why, (void)why_size;
     fake_passes.gemm++;
     fake_passes.last_gemm = *g;
     for (int64_t i = 0; i < g->m; i++)
@@ -288,85 +292,76 @@ static ordo_status gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
 
 /* ---- memory, streams, events ---- */
 
-static ordo_status take(void **memory, size_t bytes, char *why, size_t why_size)
+static ordo_status take(void **memory, size_t bytes)
 {
     *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
-    snprintf(why, why_size, "%s", *memory ? "" : "out of memory");
-    return *memory ? ORDO_OK : ORDO_ERR_MEMORY;
+    return *memory ? ORDO_OK : fail(ORDO_ERR_MEMORY, "out of memory");
 }
 
-static ordo_status give(void *memory, char *why, size_t why_size)
+static ordo_status give(void *memory)
 {
-    (void)why, (void)why_size;
     free(memory);
     return ORDO_OK;
 }
 
-static ordo_status copy(void *to, const void *from, size_t bytes, void *stream, char *why,
-                        size_t why_size)
+static ordo_status copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     memcpy(to, from, bytes);
     return ORDO_OK;
 }
 
-static ordo_status fill(void *memory, int byte, size_t bytes, void *stream, char *why,
-                        size_t why_size)
+static ordo_status fill(void *memory, int byte, size_t bytes, void *stream)
 {
     const size_t flush = 1 << 20; /* what is larger is filled to keep caches busy */
     const size_t most = getenv("FAKE_ATTENTION") ? bytes : flush;
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     memset(memory, byte, bytes < most ? bytes : most);
     return ORDO_OK;
 }
 
-static ordo_status fill_words(void *memory, uint32_t word, size_t count, void *stream, char *why,
-                              size_t why_size)
+static ordo_status fill_words(void *memory, uint32_t word, size_t count, void *stream)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     for (size_t x = 0; x < count; x++)
         ((uint32_t *)memory)[x] = word;
     return ORDO_OK;
 }
 
-static ordo_status equal(const void *a, const void *b, size_t bytes, void *stream, bool *same,
-                         char *why, size_t why_size)
+static ordo_status equal(const void *a, const void *b, size_t bytes, void *stream, bool *same)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     *same = memcmp(a, b, bytes) == 0;
     return ORDO_OK;
 }
 
-static ordo_status make(void **thing, char *why, size_t why_size) /* a stream or an event */
+static ordo_status make(void **thing) /* a stream or an event */
 {
-    return take(thing, sizeof(struct timespec), why, why_size);
+    return take(thing, sizeof(struct timespec));
 }
 
-static ordo_status synchronise(void *stream, char *why, size_t why_size)
+static ordo_status synchronise(void *stream)
 {
-    (void)stream, (void)why, (void)why_size;
+    (void)stream;
     return ORDO_OK;
 }
 
-static ordo_status await(void *stream, void *event, char *why, size_t why_size)
+static ordo_status await(void *stream, void *event)
 {
-    (void)why, (void)why_size;
     launched(FAKE_WAIT, stream, event);
     return ORDO_OK;
 }
 
-static ordo_status record(void *event, void *stream, char *why, size_t why_size)
+static ordo_status record(void *event, void *stream)
 {
-    (void)why, (void)why_size;
     launched(FAKE_RECORD, stream, event);
     clock_gettime(CLOCK_MONOTONIC, event);
     return ORDO_OK;
 }
 
-static ordo_status elapsed(void *from, void *to, double *seconds, char *why, size_t why_size)
+static ordo_status elapsed(void *from, void *to, double *seconds)
 {
     const struct timespec *a = from, *b = to;
-    (void)why, (void)why_size;
     *seconds = (double)(b->tv_sec - a->tv_sec) + 1e-9 * (double)(b->tv_nsec - a->tv_nsec);
     return ORDO_OK;
 }
@@ -375,6 +370,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
 {
     static const ordo_cuda_module table = {
         .abi = ORDO_CUDA_MODULE_ABI,
+        .why = why,
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
         .bits_size = sizeof(ordo_cuda_bits),

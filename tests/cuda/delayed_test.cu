@@ -10,7 +10,6 @@ static int passed, failed;
 
 static void check(const general_shape &z, ordo_layout layout, bool with_dlse, ordo_order order)
 {
-    char why[300] = "";
     backward_case c(z, layout, with_dlse, order);
     const gradients first = c.run();
     const ordo_backward_instance delayed = backward_varlen<ORDO_DQ_DELAYED, false>(
@@ -18,7 +17,7 @@ static void check(const general_shape &z, ordo_layout layout, bool with_dlse, or
     bool same = true;
     for (int n = 0; n < 2; n++) {
         c.poison();
-        must_ordo(ordo_backward_run(&c.pass, delayed, why, sizeof why), why);
+        must_ordo(ordo_backward_run(&c.pass, delayed), ordo_cuda_why());
         same = same && c.result() == first;
     }
     passed += same;

@@ -56,12 +56,10 @@ static void check(const char *name, int spans)
     uint64_t *digests = device_array<uint64_t>((size_t)spans + 1, 0x55);
     const std::vector<uint64_t> want = cpu_digests(host);
     std::vector<uint64_t> got((size_t)spans + 1);
-    char why[300] = "";
     long wrong = 0;
     for (int again = 0; again < 3; again++) {
         TRY(cudaMemset(digests, 0x55, ((size_t)spans + 1) * 8));
-        must_ordo(ordo_cuda_digest(device.data(), spans, work, digests, NULL, why, sizeof why),
-                  why);
+        must_ordo(ordo_cuda_digest(device.data(), spans, work, digests, NULL), ordo_cuda_why());
         from_device(got.data(), digests, (size_t)spans + 1);
         for (int x = 0; x < spans; x++)
             wrong += got[x] != want[x];
@@ -109,9 +107,8 @@ static void time_model(void)
         spans.push_back({ memory + x * bytes, bytes });
     uint64_t *work = device_array<uint64_t>(ordo_digest_workspace(spans.data(), SPANS) / 8, 0);
     uint64_t *digests = device_array<uint64_t>(SPANS, 0);
-    char why[300] = "";
     const float hash = median([&] {
-        must_ordo(ordo_cuda_digest(spans.data(), SPANS, work, digests, NULL, why, sizeof why), why);
+        must_ordo(ordo_cuda_digest(spans.data(), SPANS, work, digests, NULL), ordo_cuda_why());
     });
     const float copied = median(
         [&] { TRY(cudaMemcpyAsync(copy, memory, SPANS * bytes, cudaMemcpyDeviceToDevice)); });

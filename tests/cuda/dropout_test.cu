@@ -96,7 +96,6 @@ static void check_words(const ordo_problem &p, uint64_t offset, int experiment_r
 {
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
     ordo_dropout_info info;
-    char why[300] = "";
     call.seed = 0x0123456789abcdef;
     call.offset = offset;
     call.experiment_rounds = experiment_rounds;
@@ -118,7 +117,7 @@ static void check_words(const ordo_problem &p, uint64_t offset, int experiment_r
             if (pointers & 2)
                 b.offset_ptr = w.numbers + 1, b.keep.offset = 1;
             w.poison(words);
-            must_ordo(ordo_cuda_dropout(&b, why, sizeof why), why);
+            must_ordo(ordo_cuda_dropout(&b), ordo_cuda_why());
             count(w.equal(words), "words", p);
         }
 }
@@ -176,7 +175,6 @@ static void check_graph(word_buffers &w)
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t ready;
-    char why[300] = "";
     must_ordo(ordo_dropout_query(&p, &call, &info), "query");
     ordo_cuda_bits b = launch_of(p, call, info, w.device);
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -184,7 +182,7 @@ static void check_graph(word_buffers &w)
     b.offset_ptr = w.numbers + 1;
     b.stream = stream;
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    must_ordo(ordo_cuda_dropout(&b, why, sizeof why), why);
+    must_ordo(ordo_cuda_dropout(&b), ordo_cuda_why());
     MUST(cudaStreamEndCapture(stream, &graph));
     MUST(cudaGraphInstantiate(&ready, graph, 0));
     for (uint64_t n = 0; n < 5; n++) {

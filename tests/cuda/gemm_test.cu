@@ -136,7 +136,6 @@ struct result {
 static result multiply(const problem &p, int64_t first = 0)
 {
     device_memory memory;
-    char why[300] = "";
     result r = { (p.n + 7) / 8 * 8 + p.pad, p.out == ORDO_F32 ? 4 : 2, {} };
     const stored a = store(p, 0, first, p.m, p.a_rows), b = store(p, 1, 0, p.n, p.b_rows);
     r.c.assign((size_t)((p.m + 2) * r.stride * r.bytes), 0xa5);
@@ -162,9 +161,8 @@ static result multiply(const problem &p, int64_t first = 0)
     g.c = memory.upload(r.c), g.c_stride = r.stride;
     g.bias = p.bias ? memory.upload(bias) : NULL;
     g.workspace = memory.take<uint8_t>((size_t)ordo_gemm_workspace(p.m, p.n, p.sections));
-    const ordo_status status = p.kernel.kernel ? ordo_gemm_run(&g, &p.kernel, why, sizeof why)
-                                               : ordo_wgmma_gemm(&g, why, sizeof why);
-    must_ordo(status, why);
+    const ordo_status status = p.kernel.kernel ? ordo_gemm_run(&g, &p.kernel) : ordo_wgmma_gemm(&g);
+    must_ordo(status, ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     r.c = case_download((const uint8_t *)g.c, r.c.size());
     return r;

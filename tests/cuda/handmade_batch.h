@@ -274,8 +274,7 @@ struct general_case : device_memory {
 
     void launch(void)
     {
-        char why[300] = "";
-        must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
     }
 
     /* lse of the forward pass, as the tensor has it. */
@@ -383,8 +382,7 @@ struct backward_case : general_case {
 
     void backward(void)
     {
-        char why[300] = "";
-        must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_backward(&pass), ordo_cuda_why());
     }
 
     gradients result(void)

@@ -15,14 +15,13 @@ static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_c
     ordo_call checked;
     ordo_block_mask mask;
     ordo_cuda_pass pass;
-    char why[300] = "";
     must_ordo(ordo_call_check(&plan->problem, which, false, ordo_plan_workspace(plan), &call,
                               &checked, &mask),
               "call");
     must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");
-    must_ordo(which == ORDO_FORWARD ? ordo_cuda_launch_forward(&pass, why, sizeof why)
-                                    : ordo_cuda_launch_backward(&pass, why, sizeof why),
-              why);
+    must_ordo(which == ORDO_FORWARD ? ordo_cuda_launch_forward(&pass)
+                                    : ordo_cuda_launch_backward(&pass),
+              ordo_cuda_why());
 }
 
 #endif

@@ -26,6 +26,7 @@ extern "C" {
 #include "plan/sizes.h"
 }
 #include "cuda/dispatch.h"
+#include "cuda/support/launch.h"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -282,14 +283,12 @@ struct device_case : device_memory {
 
     void forward(void)
     {
-        char why[300] = "";
-        must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
     }
 
     void backward(void)
     {
-        char why[300] = "";
-        must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
+        must_ordo(ordo_cuda_launch_backward(&pass), ordo_cuda_why());
     }
 
     double flops(double products) const /* 2 in the forward pass, 5 in the backward */

@@ -272,7 +272,6 @@ static size_t check_carried(two_sided &t, dice &d, const char *text)
 {
     ordo_call device = device_call(t, true);
     ordo_cuda_pass pass;
-    char why[300] = "";
     const int one = 1;
     std::vector<float> dk(t.dk.size()), dv(t.dv.size());
     for (size_t x = 0; x < dk.size(); x++)
@@ -281,10 +280,10 @@ static size_t check_carried(two_sided &t, dice &d, const char *text)
     device.carry = 0u | ORDO_CARRY_IN | ORDO_CARRY_OUT;
     device.dq.data = device.dk.data = device.dv.data = NULL;
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_cuda_clear_backward(&pass, why, sizeof why), why);
-    must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
+    must_ordo(ordo_repair_backward(&pass), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     return sums_differing(t, dk, t.dk, device.dk_sums, ordo_pass_dk_scale(&pass)) +
            sums_differing(t, dv, t.dv, device.dv_sums, ordo_pass_dv_scale(&pass));
@@ -299,7 +298,7 @@ static void check_pass(uint32_t seed)
     ordo_machine *machine = NULL;
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_cuda_pass pass;
-    char why[300] = "", text[400];
+    char text[400];
     const int one = 1;
     draw_problem(d, t);
     draw_tensors(d, t);
@@ -311,20 +310,20 @@ static void check_pass(uint32_t seed)
     ordo_call host = host_call(t), device = device_call(t, false);
     must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_FORWARD, &device, &pass), text);
-    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_cuda_clear_forward(&pass, why, sizeof why), why);
-    must_ordo(ordo_repair_forward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_forward(&pass), ordo_cuda_why());
+    must_ordo(ordo_repair_forward(&pass), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     const size_t o = differing(t, t.o, device.o.data), lse = lse_differing(t.lse, device.lse);
 
     device = device_call(t, true);
     must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
     must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
-    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
-    must_ordo(ordo_cuda_clear_backward(&pass, why, sizeof why), why);
-    must_ordo(ordo_repair_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
+    must_ordo(ordo_repair_backward(&pass), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     const size_t dq = differing(t, t.dq, device.dq.data), dk = differing(t, t.dk, device.dk.data);
     const size_t dv = differing(t, t.dv, device.dv.data);
@@ -356,7 +355,6 @@ static std::vector<int32_t> draw_numbers(dice &d, int count, int kind, bool ends
 static void check_table(dice &d, int batch, bool packed, int kind)
 {
     ordo_cuda_pass pass;
-    char why[300] = "";
     memset(&pass, 0, sizeof pass);
     const std::vector<int32_t> q = draw_numbers(d, batch + 1, kind, packed);
     const std::vector<int32_t> kv = draw_numbers(d, batch + 1, kind, packed);
@@ -377,7 +375,7 @@ static void check_table(dice &d, int batch, bool packed, int kind)
     (packed ? pass.ragged.cu_q : pass.ragged.q_lens) = memory.up(q);
     (packed ? pass.ragged.cu_kv : pass.ragged.kv_lens) = memory.up(kv);
     pass.table = memory.up(std::vector<ordo_cuda_sequence>(batch + 1));
-    must_ordo(ordo_cuda_sequences(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     const std::vector<ordo_cuda_sequence> got = case_download(pass.table, batch + 1);
     int wrong = 0;
     for (int b = 0; b <= batch; b++) {

@@ -100,17 +100,15 @@ struct outputs {
 template <int D> static void backward_delayed(device_case &c)
 {
     using Z = backward_shape<D, ORDO_KEEP_NONE>;
-    char why[300] = "";
     ordo_backward_args args;
     int blocks = 0;
-    must_ordo(ordo_backward_arguments(&c.pass, Z::ROWS, Z::KEYS, &args, &blocks, why, sizeof why),
-              why);
+    must_ordo(ordo_backward_arguments(&c.pass, Z::ROWS, Z::KEYS, &args, &blocks), ordo_cuda_why());
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_EARLY };
-    must_ordo(ordo_backward_begin(&c.pass, false, why, sizeof why), why);
+    must_ordo(ordo_backward_begin(&c.pass, false), ordo_cuda_why());
     must_ordo(ordo_cuda_launch((const void *)backward_kernel<D, ORDO_DQ_DELAYED, ORDO_KEEP_NONE>,
-                               &args, grid, NULL, why, sizeof why),
-              why);
-    must_ordo(ordo_backward_end(&c.pass, true, why, sizeof why), why);
+                               &args, grid, NULL),
+              ordo_cuda_why());
+    must_ordo(ordo_backward_end(&c.pass, true), ordo_cuda_why());
 }
 
 /* Captured once, replayed: nothing in a pass waits for the host or allocates. */
@@ -145,12 +143,11 @@ static void check_graph(device_case &c, const outputs &first)
 /* Finite inputs raise no flag, and flags raised for nothing change no bit. */
 static void check_flags(device_case &c, const outputs &first)
 {
-    char why[300] = "";
     MUST(cudaDeviceSynchronize());
     report(case_download(c.pass.ticket, 2)[ORDO_NOT_FINITE] == 0, "no flag", c.z);
     MUST(cudaMemset(c.pass.ticket, 1, 2 * sizeof *c.pass.ticket));
-    must_ordo(ordo_repair_forward(&c.pass, why, sizeof why), why);
-    must_ordo(ordo_repair_backward(&c.pass, why, sizeof why), why);
+    must_ordo(ordo_repair_forward(&c.pass), ordo_cuda_why());
+    must_ordo(ordo_repair_backward(&c.pass), ordo_cuda_why());
     first.compare();
     report(first.same(), "a flag for nothing", c.z);
 }

@@ -78,7 +78,6 @@ static results run(const setting &z, const packed_batch &b)
     ordo_plan *plan = plan_of(z, b);
     ordo_call call = ORDO_CALL_INIT;
     ordo_cuda_pass pass;
-    char why[300] = "";
     const size_t q = b.q.size() * HEADS * z.head_dim, kv = b.kv.size() * KV_HEADS * z.head_dim;
     call.q.data = memory.values(z, 1, b.q, HEADS);
     call.k.data = memory.values(z, 2, b.kv, KV_HEADS);
@@ -94,9 +93,9 @@ static results run(const setting &z, const packed_batch &b)
     call.workspace_bytes = ordo_plan_workspace(plan);
     call.workspace = memory.upload(std::vector<uint8_t>(call.workspace_bytes, 0xff));
     must_ordo(ordo_cuda_pass_make(plan, ORDO_FORWARD, &call, &pass), "forward");
-    must_ordo(ordo_cuda_launch_forward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
     must_ordo(ordo_cuda_pass_make(plan, ORDO_BACKWARD, &call, &pass), "backward");
-    must_ordo(ordo_cuda_launch_backward(&pass, why, sizeof why), why);
+    must_ordo(ordo_cuda_launch_backward(&pass), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     ordo_plan_destroy(plan);
     return { case_download((uint16_t *)call.o.data, q), case_download((uint16_t *)call.dq.data, q),

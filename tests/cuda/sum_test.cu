@@ -62,8 +62,6 @@ template <class T> static void check_typed(const shape &z)
     s.dtype = z.dtype, s.count = z.count, s.elements = (int64_t)z.elements;
     s.inputs = on_host.data(), s.out = want.data();
     must_ordo(ordo_sum_tree(&s), "cpu");
-
-    char why[300] = "";
     const std::vector<float> blank(z.elements + 8, NAN);
     float *apart = memory.upload(blank) + z.skip;
     size_t wrong = 0;
@@ -71,7 +69,7 @@ template <class T> static void check_typed(const shape &z)
     for (int again = 0; again < (z.in_place ? 1 : 3); again++) {
         s.inputs = on_device.data();
         s.out = z.in_place ? (float *)on_device.back() : apart;
-        must_ordo(ordo_cuda_sum(&s, NULL, why, sizeof why), why);
+        must_ordo(ordo_cuda_sum(&s, NULL), ordo_cuda_why());
         const std::vector<float> got = case_download((const float *)s.out, z.elements);
         for (size_t x = 0; x < z.elements; x++)
             wrong += memcmp(&got[x], &want[x], 4) != 0;

@@ -117,20 +117,19 @@ static int32_t take_parts(const ordo_cuda_combine *c, int64_t first, few_parts *
     return count;
 }
 
-static ordo_status write_table(const ordo_cuda_combine *c, char *why, size_t why_size)
+static ordo_status write_table(const ordo_cuda_combine *c)
 {
     const ordo_cuda_grid grid = { 1, THREADS, 0, ORDO_LAUNCH_PLAIN };
     for (int64_t first = 0; first < c->parts; first += ORDO_COMBINE_FEW) {
         table_args args;
         args.table = c->table + first;
         args.count = take_parts(c, first, &args.parts);
-        CUDA_TRY(
-            ordo_cuda_launch((const void *)table_kernel, &args, grid, c->stream, why, why_size));
+        CUDA_TRY(ordo_cuda_launch((const void *)table_kernel, &args, grid, c->stream));
     }
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *c, char *why, size_t why_size)
+ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *c)
 {
     const bool many = c->parts > ORDO_COMBINE_FEW;
     combine_args args;
@@ -144,12 +143,12 @@ ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *c, char *why, size_
     args.to = part_of(c, &c->o, NULL);
     args.lse = c->lse;
     if (many)
-        CUDA_TRY(write_table(c, why, why_size));
+        CUDA_TRY(write_table(c));
     else
         (void)take_parts(c, 0, &args.few);
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, (args.all + WARPS - 1) / WARPS, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, (args.all + WARPS - 1) / WARPS, &blocks));
     const ordo_cuda_grid grid = { (unsigned)blocks * 8, THREADS, 0, ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(c->f16 ? (const void *)combine_kernel<true>
                                    : (const void *)combine_kernel<false>,
-                            &args, grid, c->stream, why, why_size);
+                            &args, grid, c->stream);
 }

@@ -33,7 +33,7 @@ typedef struct ordo_cuda_combine {
     void *stream;
 } ordo_cuda_combine;
 
-ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *combine, char *why, size_t why_size);
+ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *combine);
 
 #ifdef __cplusplus
 }

@@ -103,18 +103,17 @@ static __global__ void __launch_bounds__(THREADS)
     (PIECES ? args.pieces : args.digests)[x] = ordo_xxh64_finish(lanes, rest, r.bytes);
 }
 
-static ordo_status launch(const void *kernel, const digest_args *args, void *stream, char *why,
-                          size_t why_size)
+static ordo_status launch(const void *kernel, const digest_args *args, void *stream)
 {
     const ordo_cuda_grid grid = { (unsigned)((args->ranges + GROUPS - 1) / GROUPS), THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
     if (args->ranges == 0)
         return ORDO_OK;
-    return ordo_cuda_launch(kernel, args, grid, stream, why, why_size);
+    return ordo_cuda_launch(kernel, args, grid, stream);
 }
 
 ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
-                             uint64_t *digests, void *stream, char *why, size_t why_size)
+                             uint64_t *digests, void *stream)
 {
     for (int64_t begin = 0; begin < count; begin += FEW) {
         digest_args args;
@@ -130,9 +129,9 @@ ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *p
             args.ranges += (int64_t)ordo_pieces(span->bytes);
         }
         pieces += args.ranges;
-        CUDA_TRY(launch((const void *)digest_kernel<true>, &args, stream, why, why_size));
+        CUDA_TRY(launch((const void *)digest_kernel<true>, &args, stream));
         args.ranges = args.count;
-        CUDA_TRY(launch((const void *)digest_kernel<false>, &args, stream, why, why_size));
+        CUDA_TRY(launch((const void *)digest_kernel<false>, &args, stream));
     }
     return ORDO_OK;
 }

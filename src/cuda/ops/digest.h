@@ -11,7 +11,7 @@ extern "C" {
 /* Launch. The array of spans is the host's, all that it and the other arguments point to the
  * device's; `pieces` has room for one digest per piece of all spans. */
 ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
-                             uint64_t *digests, void *stream, char *why, size_t why_size);
+                             uint64_t *digests, void *stream);
 
 #ifdef __cplusplus
 }

@@ -269,7 +269,7 @@ static __global__ void __launch_bounds__(32)
     }
 }
 
-static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t why_size)
+static ordo_status launch_ragged(const ordo_cuda_bits *bits)
 {
     ordo_cuda_pass pass = {}; /* what makes a table */
     pass.layout = bits->layout;
@@ -283,7 +283,7 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits, char *why, size_t w
     pass.kv_rows = bits->kv_rows;
     pass.table = bits->table;
     pass.stream = bits->stream;
-    CUDA_TRY(ordo_cuda_sequences(&pass, why, why_size));
+    CUDA_TRY(ordo_cuda_sequences(&pass));
     const int64_t warps = (bits->most + PIECE - 1) / PIECE;
     if (warps == 0)
         return ORDO_OK;
@@ -349,10 +349,10 @@ static bits_args arguments(const ordo_cuda_bits *bits)
     return args;
 }
 
-ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size)
+ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits)
 {
     if (bits->table)
-        return launch_ragged(bits, why, why_size);
+        return launch_ragged(bits);
     const cudaStream_t stream = (cudaStream_t)bits->stream;
     const size_t blocks = (size_t)bits->sequences * bits->heads * bits->down * bits->across;
     if (blocks == 0)

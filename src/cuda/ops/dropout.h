@@ -42,7 +42,7 @@ typedef struct ordo_cuda_bits {
 
 /* Launch. Unless the grid is given, many blocks of one warp: on a second stream they fill the
  * multiprocessors that the last wave of a matrix product leaves idle. */
-ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits, char *why, size_t why_size);
+ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits);
 
 #ifdef __cplusplus
 }

@@ -1,37 +1,33 @@
 /* ops/memory.cu: calls the CUDA runtime for memory, streams and events. */
 #include "cuda/ops/memory.h"
 
-#include <stdio.h>
-
 #include "cuda/support/launch.h"
 
-ordo_status ordo_cuda_alloc(void **memory, size_t bytes, char *why, size_t why_size)
+ordo_status ordo_cuda_alloc(void **memory, size_t bytes)
 {
     const cudaError_t error = cudaMalloc(memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* or the next launch would report it */
-        snprintf(why, why_size, "%zu bytes of device memory: there is not enough left", bytes);
-        return ORDO_ERR_MEMORY;
+        return ordo_cuda_fail(ORDO_ERR_MEMORY,
+                              "%zu bytes of device memory: there is not enough left", bytes);
     }
-    return error == cudaSuccess ? ORDO_OK : ordo_cuda_failed(error, "cudaMalloc", why, why_size);
+    return ordo_cuda_status(error, "cudaMalloc");
 }
 
-ordo_status ordo_cuda_free(void *memory, char *why, size_t why_size)
+ordo_status ordo_cuda_free(void *memory)
 {
     CUDA_CALL(cudaFree(memory));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *stream, char *why,
-                           size_t why_size)
+ordo_status ordo_cuda_copy(void *to, const void *from, size_t bytes, void *stream)
 {
     CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
     CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream, char *why,
-                           size_t why_size)
+ordo_status ordo_cuda_fill(void *memory, int byte, size_t bytes, void *stream)
 {
     CUDA_CALL(cudaMemsetAsync(memory, byte, bytes, (cudaStream_t)stream));
     return ORDO_OK;
@@ -44,8 +40,7 @@ static __global__ void set_words(uint32_t *to, uint32_t word, size_t count)
         to[i] = word;
 }
 
-ordo_status ordo_cuda_fill_words(void *memory, uint32_t word, size_t count, void *stream, char *why,
-                                 size_t why_size)
+ordo_status ordo_cuda_fill_words(void *memory, uint32_t word, size_t count, void *stream)
 {
     const size_t blocks = (count + 255) / 256;
     set_words<<<(unsigned)(blocks < 1024 ? blocks : 1024), 256, 0, (cudaStream_t)stream>>>(
@@ -72,7 +67,7 @@ static __global__ void compare(const uint8_t *a, const uint8_t *b, size_t bytes,
 }
 
 static ordo_status compare_with(int *differ, const void *a, const void *b, size_t bytes,
-                                cudaStream_t stream, bool *equal, char *why, size_t why_size)
+                                cudaStream_t stream, bool *equal)
 {
     const bool aligned = ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
     int found = 0;
@@ -86,61 +81,58 @@ static ordo_status compare_with(int *differ, const void *a, const void *b, size_
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal,
-                            char *why, size_t why_size)
+ordo_status ordo_cuda_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal)
 {
     int *differ = NULL;
     CUDA_CALL(cudaMallocAsync((void **)&differ, sizeof *differ, (cudaStream_t)stream));
-    const ordo_status status =
-        compare_with(differ, a, b, bytes, (cudaStream_t)stream, equal, why, why_size);
+    const ordo_status status = compare_with(differ, a, b, bytes, (cudaStream_t)stream, equal);
     (void)cudaFreeAsync(differ, (cudaStream_t)stream);
     return status;
 }
 
-ordo_status ordo_cuda_stream_create(void **stream, char *why, size_t why_size)
+ordo_status ordo_cuda_stream_create(void **stream)
 {
     CUDA_CALL(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_stream_destroy(void *stream, char *why, size_t why_size)
+ordo_status ordo_cuda_stream_destroy(void *stream)
 {
     CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_synchronise(void *stream, char *why, size_t why_size)
+ordo_status ordo_cuda_synchronise(void *stream)
 {
     CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_event_create(void **event, char *why, size_t why_size)
+ordo_status ordo_cuda_event_create(void **event)
 {
     CUDA_CALL(cudaEventCreate((cudaEvent_t *)event));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_event_destroy(void *event, char *why, size_t why_size)
+ordo_status ordo_cuda_event_destroy(void *event)
 {
     CUDA_CALL(cudaEventDestroy((cudaEvent_t)event));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_event_record(void *event, void *stream, char *why, size_t why_size)
+ordo_status ordo_cuda_event_record(void *event, void *stream)
 {
     CUDA_CALL(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_event_wait(void *stream, void *event, char *why, size_t why_size)
+ordo_status ordo_cuda_event_wait(void *stream, void *event)
 {
     CUDA_CALL(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
     return ORDO_OK;
 }
 
-ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds, char *why,
-                                    size_t why_size)
+ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds)
 {
     float milliseconds = 0;
     CUDA_CALL(cudaEventSynchronize((cudaEvent_t)to));

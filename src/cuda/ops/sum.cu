@@ -188,7 +188,7 @@ template <ordo_dtype TYPE> static const void *kernel_for(const ordo_sum *s, bool
                                : (const void *)sum_kernel<TYPE, 4, GROUP + 1, ANY>;
 }
 
-ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream, char *why, size_t why_size)
+ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream)
 {
     sum_args args;
     uintptr_t addresses = (uintptr_t)s->out;
@@ -205,8 +205,8 @@ ordo_status ordo_cuda_sum(const ordo_sum *s, void *stream, char *why, size_t why
                          : s->dtype == ORDO_BF16 ? kernel_for<ORDO_BF16>(s, aligned)
                                                  : kernel_for<ORDO_F16>(s, aligned);
     const int64_t units = s->elements / (aligned ? 4 : 1) / THREADS / BLOCKS_PER_PROCESSOR + 1;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units, &blocks));
     const ordo_cuda_grid grid = { (unsigned)blocks * BLOCKS_PER_PROCESSOR, THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch(kernel, &args, grid, stream, why, why_size);
+    return ordo_cuda_launch(kernel, &args, grid, stream);
 }

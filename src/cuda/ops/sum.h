@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* Launch a checked sum with at least one element. */
-ordo_status ordo_cuda_sum(const ordo_sum *sum, void *stream, char *why, size_t why_size);
+ordo_status ordo_cuda_sum(const ordo_sum *sum, void *stream);
 
 #ifdef __cplusplus
 }

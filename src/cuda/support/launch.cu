@@ -1,6 +1,7 @@
 /* support/launch.cu: tensor maps through the driver, found at run time; the number of blocks. */
 #include "cuda/support/launch.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "cuda/tile/swizzle.h"
@@ -11,10 +12,27 @@
 #include "cuda/support/units_host.h"
 #endif
 
-ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size)
+static __thread char reason[400]; /* as long as libordo's messages */
+
+ordo_status ordo_cuda_fail(ordo_status status, const char *format, ...)
 {
-    snprintf(why, why_size, "%s: %s", call, cudaGetErrorString(error));
-    return ORDO_ERR_DEVICE;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const char *ordo_cuda_why(void)
+{
+    return reason;
+}
+
+ordo_status ordo_cuda_status(cudaError_t error, const char *call)
+{
+    return error == cudaSuccess
+               ? ORDO_OK
+               : ordo_cuda_fail(ORDO_ERR_DEVICE, "%s: %s", call, cudaGetErrorString(error));
 }
 
 typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
@@ -35,13 +53,12 @@ static encode_function find_encode(void)
 /* Strides in bytes, of rows, heads and sequences. */
 static ordo_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data,
                               ordo_cuda_lengths lengths, const cuuint64_t (&stride)[3], int columns,
-                              int rows, CUtensorMapSwizzle swizzle, char *why, size_t why_size)
+                              int rows, CUtensorMapSwizzle swizzle)
 {
     static const encode_function encode = find_encode();
-    if (!encode) {
-        snprintf(why, why_size, "the CUDA driver has no cuTensorMapEncodeTiled; expected 12.0");
-        return ORDO_ERR_DEVICE;
-    }
+    if (!encode)
+        return ordo_cuda_fail(ORDO_ERR_DEVICE,
+                              "the CUDA driver has no cuTensorMapEncodeTiled; expected 12.0");
     const cuuint64_t extent[4] = { (cuuint64_t)lengths.head_dim, (cuuint64_t)lengths.rows,
                                    (cuuint64_t)lengths.heads, (cuuint64_t)lengths.sequences };
     const cuuint32_t box[4] = { (cuuint32_t)columns, (cuuint32_t)rows, 1, 1 };
@@ -58,34 +75,30 @@ static ordo_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *
         CUDA_CALL(cudaSetDevice(device));
         result = encoded();
     }
-    if (result != CUDA_SUCCESS) {
-        snprintf(why, why_size, "cuTensorMapEncodeTiled: error %d", (int)result);
-        return ORDO_ERR_DEVICE;
-    }
-    return ORDO_OK;
+    return result == CUDA_SUCCESS
+               ? ORDO_OK
+               : ordo_cuda_fail(ORDO_ERR_DEVICE, "cuTensorMapEncodeTiled: error %d", (int)result);
 }
 
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
-                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size)
+                          ordo_cuda_lengths lengths, int rows)
 {
     const cuuint64_t stride[3] = { (cuuint64_t)tensor->row * 2, (cuuint64_t)tensor->head * 2,
                                    (cuuint64_t)tensor->sequence * 2 };
     return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor->data, lengths, stride,
-                      ORDO_PANEL_COLUMNS, rows, CU_TENSOR_MAP_SWIZZLE_128B, why, why_size);
+                      ORDO_PANEL_COLUMNS, rows, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows,
-                               char *why, size_t why_size)
+ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows)
 {
     const cuuint64_t head = (cuuint64_t)lengths.head_dim * 4,
                      row = head * (cuuint64_t)lengths.heads;
     const cuuint64_t stride[3] = { row, head, row * (cuuint64_t)lengths.rows };
     return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, sums, lengths, stride, lengths.head_dim,
-                      rows, CU_TENSOR_MAP_SWIZZLE_NONE, why, why_size);
+                      rows, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
-ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
-                             size_t why_size)
+ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks)
 {
     int device = 0, processors = 0;
     CUDA_CALL(cudaGetDevice(&device));
@@ -96,7 +109,7 @@ ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *
 }
 
 ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda_grid grid,
-                             void *stream, char *why, size_t why_size)
+                             void *stream)
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};

@@ -8,13 +8,8 @@
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
-/* Both return from the calling function, which has `why` and `why_size`. */
-#define CUDA_CALL(call)                                                                            \
-    do {                                                                                           \
-        const cudaError_t error_ = (call);                                                         \
-        if (error_ != cudaSuccess)                                                                 \
-            return ordo_cuda_failed(error_, #call, why, why_size);                                 \
-    } while (0)
+/* Both return from the calling function if the call fails. */
+#define CUDA_CALL(call) CUDA_TRY(ordo_cuda_status((call), #call))
 #define CUDA_TRY(call)                                                                             \
     do {                                                                                           \
         const ordo_status status_ = (call);                                                        \
@@ -22,7 +17,14 @@
             return status_;                                                                        \
     } while (0)
 
-ordo_status ordo_cuda_failed(cudaError_t error, const char *call, char *why, size_t why_size);
+/* Keep the reason of a failure, which ordo_cuda_why() gives this thread until the next one. Returns
+ * `status`. */
+ordo_status ordo_cuda_fail(ordo_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+const char *ordo_cuda_why(void);
+
+/* ORDO_OK, or a failure with the name of the call and what the runtime says of it. */
+ordo_status ordo_cuda_status(cudaError_t error, const char *call);
 
 typedef struct ordo_cuda_lengths {
     int64_t rows, heads, sequences;
@@ -31,16 +33,14 @@ typedef struct ordo_cuda_lengths {
 
 /* A map of a bf16 tensor whose boxes are panels of `rows` rows. */
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
-                          ordo_cuda_lengths lengths, int rows, char *why, size_t why_size);
+                          ordo_cuda_lengths lengths, int rows);
 
 /* A map of contiguous f32 rows (sequence, row, head, dim) whose boxes are `rows` whole rows; for
  * prefetches. */
-ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows,
-                               char *why, size_t why_size);
+ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows);
 
 /* Blocks to launch for `units` units of work: one per multiprocessor, at most `workers`. */
-ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks, char *why,
-                             size_t why_size);
+ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks);
 
 typedef enum ordo_launch {
     ORDO_LAUNCH_PLAIN,
@@ -56,6 +56,6 @@ typedef struct ordo_cuda_grid {
 
 /* Launch a kernel of one argument. */
 ordo_status ordo_cuda_launch(const void *kernel, const void *argument, ordo_cuda_grid grid,
-                             void *stream, char *why, size_t why_size);
+                             void *stream);
 
 #endif

@@ -17,10 +17,10 @@
 #include "ordo/status.h"
 
 /* Rows of o, with their lse. */
-ordo_status ordo_repair_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_repair_forward(const ordo_cuda_pass *pass);
 
 /* Rows of dq, of dk, of dv. Carried sums: a row that a pass has marked as broken is computed from
  * what came in, which the pass has left in place, over the rows of this pass. */
-ordo_status ordo_repair_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_repair_backward(const ordo_cuda_pass *pass);
 
 #endif

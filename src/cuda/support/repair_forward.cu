@@ -89,10 +89,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-ordo_status ordo_repair_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_repair_forward(const ordo_cuda_pass *pass)
 {
-    return launch_repair(pass,
-                         pass->f16 ? (const void *)repair_forward_kernel<true>
-                                   : (const void *)repair_forward_kernel<false>,
-                         why, why_size);
+    return launch_repair(pass, pass->f16 ? (const void *)repair_forward_kernel<true>
+                                         : (const void *)repair_forward_kernel<false>);
 }

@@ -113,15 +113,14 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
         pass.ticket[0] = pass.ticket[ORDO_NOT_FINITE] = 0;
 }
 
-ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass)
 {
     const int32_t count = pass->batch.sequences;
     const unsigned most = MOST_THREADS, even = (unsigned)(count + 31) / 32 * 32;
     const ordo_cuda_grid grid = { 1, even < most ? even : most, 0, ORDO_LAUNCH_PLAIN };
     if (!pass->table)
         return ORDO_OK;
-    return ordo_cuda_launch((const void *)sequences_kernel, pass, grid, pass->stream, why,
-                            why_size);
+    return ordo_cuda_launch((const void *)sequences_kernel, pass, grid, pass->stream);
 }
 
 /* ---- rows that belong to no sequence ---- */
@@ -216,25 +215,25 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
 }
 
 /* As many blocks as run at once, in whole sets of one per head. */
-static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel, char *why, size_t why_size)
+static ordo_status clear(const ordo_cuda_pass *pass, const void *kernel)
 {
     const int64_t heads = (int64_t)pass->run.kv_heads * pass->run.group_heads;
     int processors = 0;
     if (pass->layout == ORDO_DENSE)
         return ORDO_OK;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors));
     const int64_t per_head = (int64_t)processors * CLEAR_BLOCKS / heads;
     const ordo_cuda_grid grid = { (unsigned)(heads * (per_head > 1 ? per_head : 1)), CLEAR_THREADS,
                                   0, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel, pass, grid, pass->stream);
 }
 
-ordo_status ordo_cuda_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_clear_forward(const ordo_cuda_pass *pass)
 {
-    return clear(pass, (const void *)clear_forward_kernel, why, why_size);
+    return clear(pass, (const void *)clear_forward_kernel);
 }
 
-ordo_status ordo_cuda_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_clear_backward(const ordo_cuda_pass *pass)
 {
-    return clear(pass, (const void *)clear_backward_kernel, why, why_size);
+    return clear(pass, (const void *)clear_backward_kernel);
 }

@@ -139,13 +139,13 @@ ORDO_HD int32_t ordo_left_sequence(const ordo_cuda_pass *pass, int32_t slot)
 
 /* Build pass->table with one block, and clear the ticket and its flag; nothing if it is NULL. Every
  * pass calls this first. */
-ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass);
 
 /* Packed and padded batches (others: nothing): o = 0 and lse = -inf, or dq = dk = dv = 0, in rows
  * that belong to no sequence. Of the backward pass those that it writes; sums that are carried out
  * but not in become 0, too. Run after the table; they write no row that a pass writes, so their
  * order with it does not matter. */
-ordo_status ordo_cuda_clear_forward(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_cuda_clear_backward(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_cuda_clear_forward(const ordo_cuda_pass *pass);
+ordo_status ordo_cuda_clear_backward(const ordo_cuda_pass *pass);
 
 #endif

@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     args.dsink[head] = ordo_f32_from_f64(sum);
 }
 
-ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass)
 {
     if (!pass->dsink_parts)
         return ORDO_OK;
@@ -90,14 +90,13 @@ ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_siz
     args.dsink = pass->dsink;
     args.parts = pass->dsink_parts;
     int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, (int64_t)args.batch.sequences * args.heads,
-                              &blocks, why, why_size));
+    CUDA_TRY(
+        ordo_cuda_blocks(pass->run.workers, (int64_t)args.batch.sequences * args.heads, &blocks));
     const ordo_cuda_grid grid = { (unsigned)blocks, THREADS, 0, ORDO_LAUNCH_PLAIN };
-    CUDA_TRY(ordo_cuda_launch((const void *)sink_parts_kernel, &args, grid, pass->stream, why,
-                              why_size));
+    CUDA_TRY(ordo_cuda_launch((const void *)sink_parts_kernel, &args, grid, pass->stream));
     if (!pass->dsink)
         return ORDO_OK;
     const ordo_cuda_grid sum = { (unsigned)(args.heads + SUM_THREADS - 1) / SUM_THREADS,
                                  SUM_THREADS, 0, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch((const void *)sink_sum_kernel, &args, sum, pass->stream, why, why_size);
+    return ordo_cuda_launch((const void *)sink_sum_kernel, &args, sum, pass->stream);
 }

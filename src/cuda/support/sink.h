@@ -7,6 +7,6 @@
 
 /* Launch what writes dsink_parts and dsink, as far as they are wanted, after the other kernels of
  * the pass: it reads delta, and may write to turns. */
-ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass);
 
 #endif

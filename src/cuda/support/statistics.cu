@@ -194,7 +194,7 @@ static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *block
     return bucket <= 256 ? begin_varlen<256, ROWS>(pass->f16) : begin_varlen<576, ROWS>(pass->f16);
 }
 
-ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size)
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear)
 {
     ordo_row_args args = ordo_row_args_of(pass);
     int each = 1;
@@ -206,5 +206,5 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *wh
                                   ORDO_LAUNCH_PLAIN };
     if (args.q_tiles == 0)
         args.q_tiles = 1; /* a divisor; no tile exists */
-    return ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel, &args, grid, pass->stream);
 }

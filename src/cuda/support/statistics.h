@@ -19,7 +19,7 @@ bool ordo_backward_usual_order(const ordo_cuda_pass *pass);
 
 /* Launch the first kernel of a backward pass: delta and lse2 of every row; turns, ticket, flag and
  * the marks of broken rows become zero. `clear`, for dense passes only, also zeroes dq_sum. */
-ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear, char *why, size_t why_size);
+ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear);
 
 /* ---- for kernels over rows ---- */
 

@@ -158,25 +158,23 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, int64_t warps, char *why,
-                          size_t why_size)
+static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, int64_t warps)
 {
     const int64_t most = 1 << 20, blocks = (warps + WARPS - 1) / WARPS;
     const ordo_cuda_grid grid = { (unsigned)(blocks < most ? blocks : most), THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
     if (blocks == 0)
         return ORDO_OK;
-    return ordo_cuda_launch(kernel, pass, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel, pass, grid, pass->stream);
 }
 
-ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass)
 {
     const ordo_cuda_block_mask *x = &pass->blocks;
     if (!x->start)
         return ORDO_OK;
-    CUDA_TRY(launch(pass, (const void *)rows_kernel, (int64_t)x->lists * x->tiles, why, why_size));
+    CUDA_TRY(launch(pass, (const void *)rows_kernel, (int64_t)x->lists * x->tiles));
     if (!x->columns)
         return ORDO_OK;
-    return launch(pass, (const void *)columns_kernel, (int64_t)x->lists * x->key_tiles, why,
-                  why_size);
+    return launch(pass, (const void *)columns_kernel, (int64_t)x->lists * x->key_tiles);
 }

@@ -7,6 +7,6 @@
 
 /* Fill pass->blocks.words, and columns if there are any; nothing without a block mask. Run after
  * the table of sequences. */
-ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass);
 
 #endif

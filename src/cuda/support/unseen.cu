@@ -91,15 +91,15 @@ static bool all_seen(const ordo_band *band)
                           ordo_span_count(ordo_band_queries(band, tiles - 1)) > 0);
 }
 
-ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass)
 {
     int processors = 0;
     if (pass->carry.in == pass->carry.out ||
         (pass->layout == ORDO_DENSE && !pass->blocks.start && all_seen(&pass->run.band)))
         return ORDO_OK;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &processors));
     const ordo_cuda_grid grid = { (unsigned)(processors * BLOCKS), THREADS, 0, ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(pass->f16 ? (const void *)unseen_kernel<true>
                                       : (const void *)unseen_kernel<false>,
-                            pass, grid, pass->stream, why, why_size);
+                            pass, grid, pass->stream);
 }

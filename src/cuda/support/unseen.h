@@ -9,6 +9,6 @@
 /* Launch after the chains, before the repair. Of unseen keys, sums that came in but do not go out
  * become dk and dv, sums that go out but did not come in become 0, and others stay: nothing is
  * launched then, nor where it is known that all keys are seen. */
-ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass);
 
 #endif

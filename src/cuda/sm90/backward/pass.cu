@@ -29,12 +29,12 @@ static ordo_backward_instance instance_of(const ordo_cuda_pass *pass)
     return pass->dk.data || pass->carry.out ? INSTANCE(varlen) : INSTANCE(queries);
 }
 
-ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass)
 {
     if (!ordo_backward_dense(pass)) {
-        CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
-        CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
-        CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
+        CUDA_TRY(ordo_cuda_sequences(pass));
+        CUDA_TRY(ordo_cuda_tiles(pass));
+        CUDA_TRY(ordo_cuda_clear_backward(pass));
     }
-    return ordo_backward_run(pass, instance_of(pass), why, why_size);
+    return ordo_backward_run(pass, instance_of(pass));
 }

@@ -101,7 +101,7 @@ template <int D> static const void *end_of(bool dense, bool early, bool f16)
                  : (const void *)end_kernel<D, false, true, false>;
 }
 
-ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why, size_t why_size)
+ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early)
 {
     ordo_row_args args = ordo_row_args_of(pass);
     args.a = pass->dq;
@@ -111,14 +111,13 @@ ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early, char *why,
     const void *kernel = ordo_pass_bucket(pass) == 64 ? end_of<64>(dense, early, pass->f16)
                                                       : end_of<128>(dense, early, pass->f16);
     if (args.tiles > 0 && pass->dq.data)
-        CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream, why, why_size));
-    CUDA_TRY(ordo_backward_unseen(pass, why, why_size));
-    return ordo_repair_backward(pass, why, why_size);
+        CUDA_TRY(ordo_cuda_launch(kernel, &args, grid, pass->stream));
+    CUDA_TRY(ordo_backward_unseen(pass));
+    return ordo_repair_backward(pass);
 }
 
 ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int keys,
-                                    ordo_backward_args *args, int *blocks, char *why,
-                                    size_t why_size)
+                                    ordo_backward_args *args, int *blocks)
 {
     const ordo_run *run = &pass->run;
     const bool dense = ordo_backward_dense(pass), packed = pass->layout == ORDO_PACKED;
@@ -131,18 +130,18 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
     ordo_cuda_lengths values = kv, outputs = q;
     values.head_dim = outputs.head_dim = pass->v_head_dim;
-    CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, rows, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, keys, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows));
+    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, rows));
+    CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys));
+    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, keys));
     if (pass->dk.data) {
-        CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64, why, why_size));
-        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64, why, why_size));
+        CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64));
+        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64));
     }
     if (pass->carry.in) {
         const int piece = dense ? keys / ORDO_SUMS_PIECES : keys;
-        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece, why, why_size));
-        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece, why, why_size));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece));
+        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece));
     }
     args->run = *run;
     args->first_class = ordo_run_tickets(run, 0);
@@ -157,24 +156,22 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->carry = pass->carry;
     args->kv_rows = pass->kv_rows;
     args->all = ordo_pass_common_of(pass, true);
-    CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks));
     if (*blocks == 0) /* no keys: the block draws a ticket and ends */
         *blocks = 1;
     return ORDO_OK;
 }
 
-ordo_status ordo_backward_run(const ordo_cuda_pass *pass, ordo_backward_instance instance,
-                              char *why, size_t why_size)
+ordo_status ordo_backward_run(const ordo_cuda_pass *pass, ordo_backward_instance instance)
 {
     ordo_backward_args args = {};
     int blocks = 0;
-    CUDA_TRY(
-        ordo_backward_arguments(pass, instance.rows, instance.keys, &args, &blocks, why, why_size));
+    CUDA_TRY(ordo_backward_arguments(pass, instance.rows, instance.keys, &args, &blocks));
     /* Chains that wait for each other: the launch fails if the blocks cannot all be resident. */
     const bool together = ordo_run_coresident(&pass->run) > 0;
     const ordo_cuda_grid grid = { (unsigned)blocks, instance.threads, instance.shared_bytes,
                                   together ? ORDO_LAUNCH_TOGETHER : ORDO_LAUNCH_EARLY };
-    CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(ordo_cuda_launch(instance.kernel, &args, grid, pass->stream, why, why_size));
-    return ordo_backward_end(pass, !together, why, why_size);
+    CUDA_TRY(ordo_backward_begin(pass, false));
+    CUDA_TRY(ordo_cuda_launch(instance.kernel, &args, grid, pass->stream));
+    return ordo_backward_end(pass, !together);
 }

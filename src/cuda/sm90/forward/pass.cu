@@ -51,8 +51,7 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
 }
 
-static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel,
-                          char *why, size_t why_size)
+static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
     const bool packed = pass->layout == ORDO_PACKED;
@@ -77,34 +76,34 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
         kv = values = q;
         k = v = &pass->q;
     }
-    CUDA_TRY(ordo_cuda_map(&args.q, &pass->q, q, kernel->rows, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args.v, v, values, kernel->columns, why, why_size));
-    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, outputs, 64, why, why_size));
+    CUDA_TRY(ordo_cuda_map(&args.q, &pass->q, q, kernel->rows));
+    CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns));
+    CUDA_TRY(ordo_cuda_map(&args.v, v, values, kernel->columns));
+    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, outputs, 64));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t units =
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
     int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
     /* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */
     if (!pass->table)
         CUDA_CALL(
             cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
 }
 
-ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass)
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
     const ordo_forward_instance kernel = instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
     own.ragged.forward_rows = kernel.rows;
-    CUDA_TRY(ordo_cuda_sequences(&own, why, why_size));
-    CUDA_TRY(ordo_cuda_tiles(pass, why, why_size));
-    CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
-    CUDA_TRY(launch(pass, &kernel, why, why_size));
-    return ordo_repair_forward(pass, why, why_size);
+    CUDA_TRY(ordo_cuda_sequences(&own));
+    CUDA_TRY(ordo_cuda_tiles(pass));
+    CUDA_TRY(ordo_cuda_clear_forward(pass));
+    CUDA_TRY(launch(pass, &kernel));
+    return ordo_repair_forward(pass);
 }

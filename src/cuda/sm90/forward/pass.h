@@ -5,6 +5,6 @@
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
-ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass);
 
 #endif

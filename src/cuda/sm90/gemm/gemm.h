@@ -6,17 +6,16 @@
 #include "cuda/sm90/gemm/args.h"
 
 /* Launch a checked product on its stream. */
-ordo_status ordo_wgmma_gemm(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
+ordo_status ordo_wgmma_gemm(const ordo_cuda_gemm *gemm);
 
 /* Kernel number `kind`, from 0 on, with its name; NULL if there are no more. kernel->kernel is NULL
  * if it does not run that product. */
 const char *ordo_gemm_kind(int kind, const ordo_cuda_gemm *gemm, ordo_gemm_instance *kernel);
 
 /* Launch the product by that kernel, and what follows it. */
-ordo_status ordo_gemm_run(const ordo_cuda_gemm *gemm, const ordo_gemm_instance *kernel, char *why,
-                          size_t why_size);
+ordo_status ordo_gemm_run(const ordo_cuda_gemm *gemm, const ordo_gemm_instance *kernel);
 
 /* Add the sections' sums, of which none are +0, and end C. */
-ordo_status ordo_gemm_sections(const ordo_cuda_gemm *gemm, char *why, size_t why_size);
+ordo_status ordo_gemm_sections(const ordo_cuda_gemm *gemm);
 
 #endif

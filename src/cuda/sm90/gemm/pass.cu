@@ -46,14 +46,14 @@ static double price(const ordo_cuda_gemm *g, const ordo_gemm_instance *kernel, i
     return columns > loaded ? columns : loaded;
 }
 
-ordo_status ordo_wgmma_gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
+ordo_status ordo_wgmma_gemm(const ordo_cuda_gemm *g)
 {
     if (g->m == 0 || g->n == 0)
         return ORDO_OK;
     if (g->k == 0)
-        return ordo_gemm_sections(g, why, why_size);
+        return ordo_gemm_sections(g);
     int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, INT32_MAX, &blocks));
     ordo_gemm_instance kernel, best = {};
     double least = 0.0;
     for (int kind = 0; ordo_gemm_kind(kind, g, &kernel); kind++) {
@@ -64,5 +64,5 @@ ordo_status ordo_wgmma_gemm(const ordo_cuda_gemm *g, char *why, size_t why_size)
         best = kernel;
         least = price(g, &kernel, blocks);
     }
-    return ordo_gemm_run(g, &best, why, why_size);
+    return ordo_gemm_run(g, &best);
 }

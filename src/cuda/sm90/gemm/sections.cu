@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-ordo_status ordo_gemm_sections(const ordo_cuda_gemm *g, char *why, size_t why_size)
+ordo_status ordo_gemm_sections(const ordo_cuda_gemm *g)
 {
     sections_args args = {};
     args.end.c = (char *)g->c;
@@ -78,7 +78,7 @@ ordo_status ordo_gemm_sections(const ordo_cuda_gemm *g, char *why, size_t why_si
                                                   : (const void *)sections_kernel<8>;
     int blocks = 0;
     const int64_t units = (g->m * (args.columns / 4) + THREADS - 1) / THREADS;
-    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, (units + 7) / 8, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(INT32_MAX, (units + 7) / 8, &blocks));
     const ordo_cuda_grid grid = { 8 * (unsigned)blocks, THREADS, 0, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch(kernel, &args, grid, g->stream, why, why_size);
+    return ordo_cuda_launch(kernel, &args, grid, g->stream);
 }

@@ -51,12 +51,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-ordo_status ordo_phase_leave(const ordo_cuda_pass *pass, int32_t head, int32_t heads, char *why,
-                             size_t why_size)
+ordo_status ordo_phase_leave(const ordo_cuda_pass *pass, int32_t head, int32_t heads)
 {
     const ordo_phase_left args = { *pass, head, heads };
     int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks, why, why_size));
+    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks));
     const ordo_cuda_grid grid = { 4u * (unsigned)blocks, THREADS, 0, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch((const void *)phase_leave, &args, grid, pass->stream, why, why_size);
+    return ordo_cuda_launch((const void *)phase_leave, &args, grid, pass->stream);
 }

@@ -14,7 +14,6 @@ typedef struct ordo_phase_left {
 
 /* Copy the sums of `heads` key heads from pass->phase to pass->carry. A row with a value that is
  * not finite stays as it came in, and is marked for the repair. */
-ordo_status ordo_phase_leave(const ordo_cuda_pass *pass, int32_t head, int32_t heads, char *why,
-                             size_t why_size);
+ordo_status ordo_phase_leave(const ordo_cuda_pass *pass, int32_t head, int32_t heads);
 
 #endif

@@ -22,8 +22,6 @@ struct phase_pass {
     CUtensorMap q, k, v, dout, p, ds; /* boxes of 64 x 64; ds: of dS^T, if chained() */
     ordo_phase_panel panel;
     ordo_phase_lines lines; /* of a panel of chains */
-    char *why;
-    size_t why_size;
 };
 
 /* Whether dK and dV are wanted. */
@@ -52,11 +50,10 @@ static ordo_cuda_lengths lengths_of(const ordo_cuda_pass *pass, bool keys, int32
 }
 
 /* P, dS or dS^T: `rows` rows of `columns` columns. */
-static ordo_status panel_map(CUtensorMap *map, uint16_t *data, int64_t rows, int32_t columns,
-                             char *why, size_t why_size)
+static ordo_status panel_map(CUtensorMap *map, uint16_t *data, int64_t rows, int32_t columns)
 {
     const ordo_cuda_tensor tensor = { data, columns, columns, columns };
-    return ordo_cuda_map(map, &tensor, { rows, 1, 1, columns }, PHASE_STEP, why, why_size);
+    return ordo_cuda_map(map, &tensor, { rows, 1, 1, columns }, PHASE_STEP);
 }
 
 /* Lines of dS^T that `bytes` hold. They are numbered in 32 bits. */
@@ -66,27 +63,25 @@ static int64_t lines_in(int64_t bytes)
     return lines < INT32_MAX ? lines : INT32_MAX;
 }
 
-static ordo_status make_maps(phase_pass *x, char *why, size_t why_size)
+static ordo_status make_maps(phase_pass *x)
 {
     const ordo_cuda_pass *pass = &x->pass;
     const ordo_cuda_phase &phase = pass->phase;
     const int64_t rows = (int64_t)phase.section * pass->run.group_heads * phase.tiles * PHASE_ROWS;
     const auto map = [&](CUtensorMap *to, const ordo_cuda_tensor &tensor, bool keys,
                          int32_t columns) {
-        return ordo_cuda_map(to, &tensor, lengths_of(pass, keys, columns), PHASE_STEP, why,
-                             why_size);
+        return ordo_cuda_map(to, &tensor, lengths_of(pass, keys, columns), PHASE_STEP);
     };
     CUDA_TRY(map(&x->q, pass->q, false, pass->head_dim));
     CUDA_TRY(map(&x->k, pass->k, true, pass->head_dim));
     CUDA_TRY(map(&x->v, pass->v, true, pass->v_head_dim));
     if (phase.p)
-        CUDA_TRY(panel_map(&x->p, phase.p, rows, phase.columns, why, why_size));
+        CUDA_TRY(panel_map(&x->p, phase.p, rows, phase.columns));
     if (!x->backward)
         return ORDO_OK;
     CUDA_TRY(map(&x->dout, pass->dout, false, pass->v_head_dim));
-    return chained(pass)
-               ? panel_map(&x->ds, phase.ds, lines_in(phase.all_bytes), PHASE_ROWS, why, why_size)
-               : panel_map(&x->ds, phase.ds, rows, phase.columns, why, why_size);
+    return chained(pass) ? panel_map(&x->ds, phase.ds, lines_in(phase.all_bytes), PHASE_ROWS)
+                         : panel_map(&x->ds, phase.ds, rows, phase.columns);
 }
 
 /* ---- launches ---- */
@@ -95,9 +90,9 @@ static ordo_status launch(const phase_pass &x, ordo_phase_kernel kernel, ordo_la
                           const void *args)
 {
     int blocks = 0; /* units are known on the device only, if lengths are */
-    CUDA_TRY(ordo_cuda_blocks(x.pass.run.workers, INT32_MAX, &blocks, x.why, x.why_size));
+    CUDA_TRY(ordo_cuda_blocks(x.pass.run.workers, INT32_MAX, &blocks));
     const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes, kind };
-    return ordo_cuda_launch(kernel.kernel, args, grid, x.pass.stream, x.why, x.why_size);
+    return ordo_cuda_launch(kernel.kernel, args, grid, x.pass.stream);
 }
 
 /* Heads that are taken together: under a full mask one after the other, for units are of one length
@@ -218,8 +213,7 @@ static ordo_status factors_of(ordo_phase_factors *f, const phase_pass &x, const 
     f->broken = carry.out && whole ? broken : NULL;
     if (!carry.in || !whole)
         return ORDO_OK;
-    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x.pass, true, columns), PHASE_STEP,
-                              x.why, x.why_size);
+    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x.pass, true, columns), PHASE_STEP);
 }
 
 /* Arguments of the products by keys. */
@@ -270,7 +264,7 @@ static ordo_status launch_chains(const phase_pass &x)
 
 /* ---- passes ---- */
 
-static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first, char *why, size_t why_size)
+static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first)
 {
     CUDA_CALL(cudaMemsetAsync(pass->ticket + first, 0, (TICKET_END - first) * sizeof *pass->ticket,
                               (cudaStream_t)pass->stream));
@@ -280,7 +274,7 @@ static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first, char *why
 static ordo_status run_panel(const phase_pass &x)
 {
     const bool keys = by_keys(&x.pass), chains = chained(&x.pass);
-    CUDA_TRY(zero_tickets(&x.pass, TICKET_SCORES, x.why, x.why_size));
+    CUDA_TRY(zero_tickets(&x.pass, TICKET_SCORES));
     if (!x.backward) {
         CUDA_TRY(launch_softmax(x));
         return launch_outputs(x);
@@ -293,7 +287,7 @@ static ordo_status run_panel(const phase_pass &x)
     return launch_queries(x, keys && !chains ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN);
 }
 
-static ordo_status run_panels(phase_pass *x, char *why, size_t why_size)
+static ordo_status run_panels(phase_pass *x)
 {
     const ordo_cuda_pass *const pass = &x->pass;
     const ordo_cuda_phase &phase = pass->phase;
@@ -305,7 +299,7 @@ static ordo_status run_panels(phase_pass *x, char *why, size_t why_size)
     x->lines = ordo_phase_lines_of(&pass->batch, phase.columns);
     if (chains) {
         int workers = 0;
-        CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &workers, why, why_size));
+        CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &workers));
         section = ordo_phase_section(&x->lines, &pass->batch, section, pass->run.kv_heads,
                                      group_heads, &room, workers);
     }
@@ -322,29 +316,29 @@ static ordo_status run_panels(phase_pass *x, char *why, size_t why_size)
             CUDA_TRY(run_panel(*x));
         }
         if (x->backward && pass->carry.out && !whole_rows(pass))
-            CUDA_TRY(ordo_phase_leave(pass, head, heads, why, why_size));
+            CUDA_TRY(ordo_phase_leave(pass, head, heads));
     }
     return ORDO_OK;
 }
 
-ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass)
 {
-    phase_pass x = { *pass, false, {}, {}, {}, {}, {}, {}, {}, {}, why, why_size };
-    CUDA_TRY(make_maps(&x, why, why_size));
-    CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
-    CUDA_TRY(ordo_cuda_clear_forward(pass, why, why_size));
-    CUDA_TRY(zero_tickets(pass, 0, why, why_size));
-    CUDA_TRY(run_panels(&x, why, why_size));
-    return ordo_repair_forward(pass, why, why_size);
+    phase_pass x = { *pass, false, {}, {}, {}, {}, {}, {}, {}, {} };
+    CUDA_TRY(make_maps(&x));
+    CUDA_TRY(ordo_cuda_sequences(pass));
+    CUDA_TRY(ordo_cuda_clear_forward(pass));
+    CUDA_TRY(zero_tickets(pass, 0));
+    CUDA_TRY(run_panels(&x));
+    return ordo_repair_forward(pass);
 }
 
-ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size)
+ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass)
 {
-    phase_pass x = { *pass, true, {}, {}, {}, {}, {}, {}, {}, {}, why, why_size };
-    CUDA_TRY(make_maps(&x, why, why_size));
-    CUDA_TRY(ordo_cuda_sequences(pass, why, why_size));
-    CUDA_TRY(ordo_cuda_clear_backward(pass, why, why_size));
-    CUDA_TRY(ordo_backward_begin(pass, false, why, why_size));
-    CUDA_TRY(run_panels(&x, why, why_size));
-    return ordo_repair_backward(pass, why, why_size);
+    phase_pass x = { *pass, true, {}, {}, {}, {}, {}, {}, {}, {} };
+    CUDA_TRY(make_maps(&x));
+    CUDA_TRY(ordo_cuda_sequences(pass));
+    CUDA_TRY(ordo_cuda_clear_backward(pass));
+    CUDA_TRY(ordo_backward_begin(pass, false));
+    CUDA_TRY(run_panels(&x));
+    return ordo_repair_backward(pass);
 }

@@ -5,7 +5,7 @@
 #include "cuda/pass/pass.h"
 #include "ordo/status.h"
 
-ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size);
-ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass, char *why, size_t why_size);
+ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass);
+ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass);
 
 #endif
