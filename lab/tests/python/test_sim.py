@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from pathlib import Path
 
 import ordo
 import pytest
 from ordo import lab
 
 
-def test_timeline_is_the_commands(command):
+def test_timeline_is_the_commands():
+    command = os.environ.get("ORDO", Path(__file__).resolve().parents[3] / "build" / "bin" / "ordo")
     options = (
         "--mask causal --tiles 8 --heads 4 --workers 8 --order symmetric --compute 2 --reduce 2"
     )
