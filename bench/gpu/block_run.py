@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TENSORS = {"digest_o": (14,), "digest_dx": (7,), "digest_dw": range(8, 14)}  # ordo_block_tensor
 SIZES = {"cpu": (64, 16), "cuda": (1, 128)}  # sizes of rows are divided by the first; head size
-MODES = ("none", "sequential", "fused", "overlapped", "overlapped-qkv", "pipelined")
+MODES = ("none", "sequential", "fused", "overlapped", "overlapped-qkv")
 
 
 class Wrong(Exception):
@@ -56,7 +56,8 @@ def job_of(what: dict, device: str):
     job.causal, job.backward = what.get("causal", False), what.get("backward", False)
     job.dropout = 0.1
     job.rounds = what["rng_rounds"]
-    job.gemm = int(device == "cuda")  # cuBLASLt there, whose products the results are of
+    # cuBLASLt there, whose products the results are of; it is refused in segments.
+    job.gemm = int(device == "cuda" and "pipelined" not in what["modes"])
     job.generator = number_of(lib.ordo_generator_name, what["generator"])
     job.modes = sum(1 << number_of(lib.ordo_block_mode_name, mode) for mode in what["modes"])
     job.sm_target, job.small_tiles = what.get("sm_target", 0), what.get("small_tiles", False)

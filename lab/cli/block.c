@@ -70,7 +70,7 @@ static unsigned modes_of(const request *r)
         modes |= 1u << ORDO_BLOCK_OVERLAPPED_QKV;
     if (r->mode == ALL_MODES || (r->check && r->dropout > 0)) {
         modes |= 1u << ORDO_BLOCK_SEQUENTIAL | 1u << ORDO_BLOCK_OVERLAPPED;
-        modes |= r->generator == 0 ? 1u << ORDO_BLOCK_PIPELINED : 0;
+        modes |= r->generator == 0 && r->gemm == 0 ? 1u << ORDO_BLOCK_PIPELINED : 0;
         modes |= can_fuse(r) ? 1u << ORDO_BLOCK_FUSED : 0;
     }
     return modes;

@@ -469,8 +469,9 @@ def test_block():
     assert "| +50.0 % " in text and "overlapped: dropout +5.0 %, generation -1.0 %" in text, text
     blocks = [row for row in rows_for_model if row["kernel"] == "block"]
     compared = len(of["paper"]) + 24 - 2
-    assert len(blocks) == 5 * (24 + 2) + 4 * compared, len(blocks)
-    assert {row["mode"] for row in blocks} == set(BLOCK) - {"pipelined"}
+    assert len(blocks) == 5 * (24 + 2) + 4 * (compared + 2), len(blocks)
+    divided = [row["causal"] for row in blocks if row["mode"] == "pipelined"]
+    assert {row["mode"] for row in blocks} == set(BLOCK) and divided == [True, False], divided
     assert {(row["bits"], row["generator"]) for row in blocks} == {(8, "sliced"), (32, "compare")}
     steps = [row for row in rows_for_model if row["kernel"] == "training"]
     assert len(steps) == 2 * 4 and {row["causal"] for row in steps} == {False, True}, steps

@@ -7,6 +7,7 @@ compared in every row, then the modes take turns, --rep milliseconds each. Group
                   7, 10, 5 and 3 rounds
     targets       8k x 4k, bf16, forward and backward, causal and full: what dropout costs
                   generation <= 1.0 % causal, 1.3 % full; dropout in all <= 4 %
+    pipelined     8k x 4k, bf16, forward, causal and full, with ordo's products: segments of rows
     peer          16k x 4k, full: the block with dropout over the same block with cuDNN's attention
                   without dropout, by PyTorch; <= 1.03
     interference  a product and the making of keep bits beside each other: as they are, with small
@@ -42,6 +43,7 @@ WAYS = {"as it is": {}, "small tiles": {"small_tiles": True}, "SM target 124": {
 TITLES = {
     "figure": "ms of a pass", "paper": "ms of a pass", "more": "ms of a pass",
     "targets": "ms of a pass, 8k x 4k, bf16, forward and backward",
+    "pipelined": "ms of a pass, 8k x 4k, bf16, ordo's products",
     "peer": "ms of a pass, 16k x 4k, full, forward and backward",
     "interference": "ms of the QKV projection and of keep bits, 8k x 4k; hidden: share of the bits",
 }  # fmt: skip
@@ -75,7 +77,9 @@ def rows() -> list[dict]:
     made = [row("figure", *shape, p) for shape in SHAPES for p in BOTH]
     made += [paper("paper", 8192, 4096, p, rng_rounds=n) for n in (7, 10, 5, 3) for p in BOTH]
     both = {"backward": True, "modes": list(block_run.MODES)}
-    made += [row("targets", 8192, 4096, causal=causal, **both) for causal in (True, False)]
+    divided = {"modes": ["none", "sequential", "overlapped", "pipelined"]}
+    for group, more in (("targets", both), ("pipelined", divided)):
+        made += [row(group, 8192, 4096, causal=causal, **more) for causal in (True, False)]
     made.append(row("peer", 16384, 4096, backward=True, modes=["sequential", "overlapped"]))
     one = {"modes": ["sequential"]}
     made += [
@@ -227,6 +231,7 @@ COLUMNS = {
     "figure": MODES + [model_ratio(slow, fast) for slow, fast in PAIRS],
     "paper": MODES,
     "more": MODES,
+    "pipelined": [time_over("sequential / pipelined", "sequential", "pipelined")],
     "peer": [
         time_over(f"{mode} / cudnn", mode, "cudnn", must=1.03)
         for mode in ("sequential", "overlapped")
@@ -253,17 +258,16 @@ def remarks(rows: list[dict]) -> list[str]:
 
 
 def model_rows(row: dict) -> list[dict]:
-    """Times as `ordo model validate` reads them. The model's pipelined mode divides the products too,
-    which the block does not."""
+    """Times as `ordo model validate` reads them."""
     if row["group"] in ("peer", "interference"):
         return []
     training = row["group"] == "targets"
     return [
         {"kernel": "training" if training else "block"}
         | {key: row[key] for key in ("precision", "seq", "embed")}
-        | ({"causal": row["causal"]} if training else {})
+        | ({"causal": row["causal"]} if "causal" in row else {})
         | {"rounds": row["rng_rounds"], "bits": 32 if row["generator"] == "compare" else 8}
         | {"generator": row["generator"], "mode": mode, "state": "steady", "seconds": ms * 1e-3}
         for mode, ms in row["ms"].items()
-        if mode not in ("pipelined", "bits") and not (training and mode == "overlapped-qkv")
+        if mode != "bits" and not (training and mode == "overlapped-qkv")
     ]

@@ -58,6 +58,13 @@ typedef struct block_bits {
     size_t bytes;
 } block_bits;
 
+/* One pass of attention over a segment of rows. */
+typedef struct block_attention {
+    const ordo_plan *plan;
+    ordo_call call; /* with the stream that the backend gives it */
+    bool backward;
+} block_attention;
+
 typedef struct block_device block_device; /* of the backend */
 
 typedef struct block_operations {
@@ -82,7 +89,11 @@ typedef struct block_operations {
     /* Make bits after all earlier work; `beside`: at the same time as what follows, until join().
      * One set at a time. */
     ordo_status (*make_bits)(block_device *device, const block_bits *bits, bool beside);
-    ordo_status (*join)(block_device *device); /* nothing to do if no bits are being made */
+
+    /* Attend after all earlier work and after the bits that are being made, at the same time as
+     * what follows, until join(). */
+    ordo_status (*attend)(block_device *device, const block_attention *attention);
+    ordo_status (*join)(block_device *device); /* nothing to do if nothing runs beside */
 
     /* The seconds between both calls, all work between them included. */
     ordo_status (*start_clock)(block_device *device);
@@ -96,6 +107,9 @@ typedef struct block_operations {
 
 extern const block_operations ordo_block_cpu, ordo_block_cuda;
 
+/* Run it, on cuda on this stream. */
+ordo_status ordo_block_attend(const block_attention *attention, void *stream);
+
 /* Everything between input and output that the backward pass reads, and gradients of it. */
 typedef struct block_activations {
     void *n1, *qkv, *a, *h, *n2, *u, *g, *dh;
@@ -103,15 +117,16 @@ typedef struct block_activations {
     float *factor1, *factor2, *lse;
 } block_activations;
 
-/* One segment of rows of the mode pipelined. */
+/* A pass of attention over one segment of rows of the mode pipelined. */
 typedef struct block_segment {
     ordo_problem problem;
-    ordo_plan *plan;
+    ordo_plan *plan; /* NULL in the backward pass of a job without one */
 } block_segment;
 
 typedef struct block_pipeline {
-    block_segment *segments; /* job.segments of them; NULL without the mode */
-    uint32_t *bits[2];       /* of the segments in turn; the second NULL if there is one segment */
+    block_segment (*segments)[2]; /* job.segments of them, forward and backward; NULL without the
+                                   * mode */
+    uint32_t *bits;               /* of one segment after the other */
     uint64_t keep_bits_bytes;
     float *dk_sums, *dv_sums; /* of the backward pass, from segment to segment */
     bool down;                /* the backward pass visits the last segment first */
@@ -145,8 +160,10 @@ ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out
 /* The problem of attention, with dropout unless `drops` is false. */
 ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops);
 
-/* The same for one segment of its rows, with dropout; and the rows of all segments but the last. */
-ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment);
+/* The same for one segment of its rows, with dropout; and the rows of all segments but the last.
+ * The forward pass under a causal mask has the keys up to the end of the segment, because those
+ * after it may not be written yet. */
+ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment, bool backward);
 int64_t ordo_block_segment_rows(const ordo_block_job *job);
 
 /* The call that makes the keep bits. */
@@ -155,12 +172,29 @@ ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job);
 bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
 bool ordo_block_needs_bits(const ordo_block_job *job); /* one of its modes keeps bits */
 
-/* pipeline.c: plan the segments, which says how much workspace they need; allocate their memory;
- * begin to make the bits of the first segment of a pass; and that pass of attention. */
+static inline size_t ordo_block_element_bytes(ordo_dtype dtype)
+{
+    return dtype == ORDO_F32 ? 4 : 2;
+}
+
+/* A tensor of activations from element `first` on. */
+static inline void *ordo_block_from(const ordo_block_runner *runner, const void *tensor,
+                                    int64_t first)
+{
+    return (char *)tensor + (size_t)first * ordo_block_element_bytes(runner->dtype);
+}
+
+/* pipeline.c: plan the segments, which says how much workspace they need; allocate their memory. */
 ordo_status ordo_block_pipeline_plan(ordo_block_runner *runner, const ordo_machine *machine);
 ordo_status ordo_block_pipeline_allocate(ordo_block_runner *runner);
 void ordo_block_pipeline_free(block_pipeline *pipeline, int64_t segments);
+
+/* Begin with the bits of the first segment of a pass. Begin with attention of the nth segment that
+ * the pass visits, after its bits; that of the segment before it is awaited. The rows of that
+ * segment, in each sequence. */
 ordo_status ordo_block_pipeline_begin(const ordo_block_runner *runner, bool backward);
-ordo_status ordo_block_pipeline_attend(const ordo_block_runner *runner, bool backward);
+ordo_status ordo_block_pipeline_attend(const ordo_block_runner *runner, bool backward, int64_t nth);
+const ordo_problem *ordo_block_pipeline_segment(const ordo_block_runner *runner, bool backward,
+                                                int64_t nth);
 
 #endif

@@ -31,6 +31,9 @@ struct block_device {
     size_t bytes;
     ordo_status made;
     char message[512];
+
+    bool attending; /* join() is to run this attention, after the bits */
+    block_attention attention;
 };
 
 /* ---- keep bits ---- */
@@ -59,18 +62,27 @@ static ordo_status bits_made(const block_device *d)
     return d->made == ORDO_OK ? ORDO_OK : ordo_fail(d->made, "%s", d->message);
 }
 
-/* If no product has come. */
-static ordo_status join_bits(block_device *d)
+/* The bits if no product has come; and attention, which takes all workers. */
+static ordo_status join_host(block_device *d)
 {
     const block_bits bits = { &d->problem, &d->job, d->words, d->bytes };
-    const bool waiting = d->waiting;
-    d->waiting = false;
-    return waiting ? fill_bits(&bits, d->threads) : ORDO_OK;
+    const bool waiting = d->waiting, attending = d->attending;
+    d->waiting = d->attending = false;
+    if (waiting)
+        ORDO_TRY(fill_bits(&bits, d->threads));
+    return attending ? ordo_block_attend(&d->attention, NULL) : ORDO_OK;
+}
+
+static ordo_status attend_host(block_device *d, const block_attention *attention)
+{
+    d->attention = *attention;
+    d->attending = true;
+    return ORDO_OK;
 }
 
 static ordo_status make_bits_host(block_device *d, const block_bits *bits, bool beside)
 {
-    ORDO_TRY(join_bits(d));
+    ORDO_TRY(join_host(d));
     if (!beside)
         return fill_bits(bits, d->threads);
     d->problem = *bits->problem;
@@ -126,7 +138,7 @@ static ordo_status allocate_host(block_device *d, void **memory, size_t bytes)
 
 static ordo_status copy_host(block_device *d, void *to, const void *from, size_t bytes)
 {
-    ORDO_TRY(join_bits(d));
+    ORDO_TRY(join_host(d));
     memcpy(to, from, bytes);
     return ORDO_OK;
 }
@@ -360,7 +372,7 @@ static ordo_status norm_gradient_host(block_device *d, const block_norm_gradient
 
 static ordo_status start_host_clock(block_device *d)
 {
-    ORDO_TRY(join_bits(d));
+    ORDO_TRY(join_host(d));
     clock_gettime(CLOCK_MONOTONIC, &d->start);
     return ORDO_OK;
 }
@@ -368,7 +380,7 @@ static ordo_status start_host_clock(block_device *d)
 static ordo_status stop_host_clock(block_device *d, double *seconds)
 {
     struct timespec now;
-    ORDO_TRY(join_bits(d));
+    ORDO_TRY(join_host(d));
     clock_gettime(CLOCK_MONOTONIC, &now);
     *seconds =
         (double)(now.tv_sec - d->start.tv_sec) + (double)(now.tv_nsec - d->start.tv_nsec) * 1e-9;
@@ -387,7 +399,8 @@ const block_operations ordo_block_cpu = { .open = open_host,
                                           .activate_gradient = activate_gradient_host,
                                           .add = add_host,
                                           .make_bits = make_bits_host,
-                                          .join = join_bits,
+                                          .attend = attend_host,
+                                          .join = join_host,
                                           .start_clock = start_host_clock,
                                           .stop_clock = stop_host_clock,
                                           .forget = forget_nothing,

@@ -1,7 +1,8 @@
 /* cuda.c: the operations of a block on a device: memory, streams and keep bits by libordo, the rest
  * by libordo_lab_cuda.so, which lies beside libordo's own module and is loaded on demand.
  *
- * Work runs on one stream; bits made beside it run on a second one, between two events. */
+ * Work runs on one stream; bits made and attention run beside it are on a second one, between two
+ * events. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -20,10 +21,10 @@ struct block_device {
     const block_cuda_module *module;
     block_cuda *cuda;
     void *stream, *side;
-    void *fork, *made;  /* events: the second stream may begin; its bits are made */
+    void *fork, *done;  /* events: the second stream may begin; its work is done */
     void *start, *stop; /* events of the clock */
     bool cublaslt;      /* whose products are run */
-    bool making;        /* bits are being made on the second stream */
+    bool beside;        /* work runs on the second stream */
     void *pieces[PIECES];
     int count;
 };
@@ -69,7 +70,7 @@ static ordo_status open_parts(block_device *d, const ordo_block_job *job)
     const block_cuda_options options = { .fp8 = job->precision == ORDO_PRECISION_FP8,
                                          .sm_target = job->sm_target,
                                          .small_tiles = job->small_tiles };
-    void **events[] = { &d->fork, &d->made, &d->start, &d->stop };
+    void **events[] = { &d->fork, &d->done, &d->start, &d->stop };
     d->cublaslt = job->gemm == ORDO_BLOCK_GEMM_CUBLASLT;
     ORDO_TRY(load(&d->module));
     MODULE_CALL(open, &d->cuda, &options);
@@ -82,7 +83,7 @@ static ordo_status open_parts(block_device *d, const ordo_block_job *job)
 
 static void close_device(block_device *d)
 {
-    void *const events[] = { d->fork, d->made, d->start, d->stop };
+    void *const events[] = { d->fork, d->done, d->start, d->stop };
     if (d->cuda)
         d->module->close(d->cuda);
     for (int i = 0; i < d->count; i++)
@@ -119,14 +120,24 @@ static ordo_status allocate_device(block_device *d, void **memory, size_t bytes)
     return ORDO_OK;
 }
 
-/* ---- keep bits ---- */
+/* ---- the second stream ---- */
+
+/* What follows on it waits for all earlier work. */
+static ordo_status fork_device(block_device *d)
+{
+    ORDO_TRY(ordo_device_event_record(d->fork, d->stream));
+    MODULE_CALL(wait, d->side, d->fork);
+    d->beside = true;
+    return ORDO_OK;
+}
 
 static ordo_status join_device(block_device *d)
 {
-    if (!d->making)
+    if (!d->beside)
         return ORDO_OK;
-    d->making = false;
-    MODULE_CALL(wait, d->stream, d->made);
+    d->beside = false;
+    ORDO_TRY(ordo_device_event_record(d->done, d->side));
+    MODULE_CALL(wait, d->stream, d->done);
     return ORDO_OK;
 }
 
@@ -151,12 +162,14 @@ static ordo_status make_bits_device(block_device *d, const block_bits *bits, boo
     ORDO_TRY(join_device(d));
     if (!beside)
         return ordo_block_cuda_bits(d, bits, d->stream);
-    ORDO_TRY(ordo_device_event_record(d->fork, d->stream));
-    MODULE_CALL(wait, d->side, d->fork);
-    ORDO_TRY(ordo_block_cuda_bits(d, bits, d->side));
-    ORDO_TRY(ordo_device_event_record(d->made, d->side));
-    d->making = true;
-    return ORDO_OK;
+    ORDO_TRY(fork_device(d));
+    return ordo_block_cuda_bits(d, bits, d->side);
+}
+
+static ordo_status attend_device(block_device *d, const block_attention *attention)
+{
+    ORDO_TRY(fork_device(d));
+    return ordo_block_attend(attention, d->side);
 }
 
 /* ---- the operations ---- */
@@ -265,6 +278,7 @@ const block_operations ordo_block_cuda = { .open = open_device,
                                            .activate_gradient = activate_gradient_device,
                                            .add = add_device,
                                            .make_bits = make_bits_device,
+                                           .attend = attend_device,
                                            .join = join_device,
                                            .start_clock = start_device_clock,
                                            .stop_clock = stop_device_clock,

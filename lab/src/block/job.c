@@ -132,6 +132,11 @@ static ordo_status check_modes(ordo_block_job *job)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "segments %" PRId64 ": only dropout mode pipelined has segments",
                          job->segments);
+    if (pipelined && job->gemm == ORDO_BLOCK_GEMM_CUBLASLT)
+        return ordo_fail(
+            ORDO_ERR_UNSUPPORTED,
+            "dropout mode pipelined: bits of gemm cublaslt may depend on how many rows "
+            "are multiplied at once; expected ordo");
     if (pipelined)
         ORDO_TRY(resolve_segments(job));
     return ordo_check_range("beside", job->beside, 0, ORDO_BLOCK_BESIDE_ALL);
@@ -193,12 +198,12 @@ ordo_problem ordo_block_problem(const ordo_block_job *job, bool drops)
     return problem;
 }
 
-ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment)
+ordo_problem ordo_block_segment(const ordo_block_job *job, int64_t segment, bool backward)
 {
     const int64_t rows = ordo_block_segment_rows(job), first = segment * rows;
     ordo_problem problem = ordo_block_problem(job, true);
     problem.q_len = first + rows < job->seq ? rows : job->seq - first;
-    problem.kv_len = job->seq;
+    problem.kv_len = job->causal && !backward ? first + problem.q_len : job->seq;
     problem.shard.row0 = first;
     problem.shard.q_total = problem.shard.kv_total = job->seq;
     return problem;
@@ -227,15 +232,14 @@ static ordo_status check_segment_bits(const ordo_block_job *job)
     ordo_dropout_info info;
     if (!ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED))
         return ORDO_OK;
-    const ordo_problem segment = ordo_block_segment(job, 0);
+    const ordo_problem segment = ordo_block_segment(job, 0, true);
     ORDO_TRY(ordo_dropout_query(&segment, &call, &info));
-    const uint64_t sets = job->segments > 1 ? 2 : 1;
-    if (job->limit_keep_bits && job->keep_bits_bytes / sets < info.bytes)
+    if (job->limit_keep_bits && job->keep_bits_bytes < info.bytes)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "keep_bits_bytes %" PRIu64 ": dropout mode pipelined in %" PRId64
                          " segments keeps %" PRIu64 " bytes of bits; expected at least that, or "
                          "more segments",
-                         job->keep_bits_bytes, job->segments, sets * info.bytes);
+                         job->keep_bits_bytes, job->segments, info.bytes);
     return ORDO_OK;
 }
 

@@ -7,18 +7,14 @@
 #include "block/block.h"
 #include "ordo/device.h"
 
-static size_t element_bytes(ordo_dtype dtype)
-{
-    return dtype == ORDO_F32 ? 4 : 2;
-}
-
 /* ---- shapes ---- */
 
 static void set_extent(ordo_block_runner *r, ordo_block_tensor tensor, int64_t rows,
                        int64_t columns, ordo_dtype dtype)
 {
-    r->extents[tensor] = (ordo_block_extent) { rows, columns, dtype,
-                                               (size_t)(rows * columns) * element_bytes(dtype) };
+    r->extents[tensor] =
+        (ordo_block_extent) { rows, columns, dtype,
+                              (size_t)(rows * columns) * ordo_block_element_bytes(dtype) };
 }
 
 static void set_shapes(ordo_block_runner *r)
@@ -50,7 +46,8 @@ static void set_shapes(ordo_block_runner *r)
 
 static ordo_status take(ordo_block_runner *r, void **memory, int64_t rows, int64_t columns)
 {
-    return r->ops->allocate(r->device, memory, (size_t)(rows * columns) * element_bytes(r->dtype));
+    return r->ops->allocate(r->device, memory,
+                            (size_t)(rows * columns) * ordo_block_element_bytes(r->dtype));
 }
 
 static ordo_status take_floats(ordo_block_runner *r, float **memory, int64_t count)
@@ -134,7 +131,7 @@ static ordo_status fill_tensors(ordo_block_runner *r)
 static ordo_tensor columns_of(const ordo_block_runner *r, void *rows, int64_t first,
                               int64_t columns)
 {
-    return (ordo_tensor) { (char *)rows + (size_t)first * element_bytes(r->dtype),
+    return (ordo_tensor) { ordo_block_from(r, rows, first),
                            { r->job.seq * columns, columns, r->head_dim, 1 } };
 }
 
@@ -276,9 +273,9 @@ ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
                                 .segments = r->job.segments,
                                 .beside = r->job.beside,
                                 .flops = flops_of(r) };
+    info->bits_bytes = r->pipeline.keep_bits_bytes;
     for (int i = 0; i < 2; i++)
-        info->bits_bytes += (r->bits[i] ? r->keep_bits_bytes : 0) +
-                            (r->pipeline.bits[i] ? r->pipeline.keep_bits_bytes : 0);
+        info->bits_bytes += r->bits[i] ? r->keep_bits_bytes : 0;
     memcpy(info->numeric_key, plan.numeric_key, sizeof info->numeric_key);
     return ORDO_OK;
 }

@@ -86,7 +86,8 @@ TEST(hidden_bits_are_not_made)
 }
 
 /* Segments of 64 rows and more; the last one is short, and sequences of the batch have the same
- * ones. Both passes run over them. */
+ * ones. Both passes run over them. Nothing has run before: what is read before it is written
+ * differs. */
 TEST(pipelined_has_the_bits_of_the_other_modes)
 {
     for (int which = 0; which < 16; which++) {
@@ -97,6 +98,7 @@ TEST(pipelined_has_the_bits_of_the_other_modes)
         job.segments = segments[which % 4];
         job.precision = which & 4 ? ORDO_PRECISION_BF16 : ORDO_PRECISION_F32;
         job.causal = which >> 3;
+        job.gated = job.bare = which >> 2 & 1;
         job.modes = 1u << ORDO_BLOCK_PIPELINED | 1u << ORDO_BLOCK_FUSED;
         ordo_block_runner *runner = runner_of(&job);
         CHECK_INT(ordo_block_query(runner, &info), ORDO_OK);
@@ -105,6 +107,76 @@ TEST(pipelined_has_the_bits_of_the_other_modes)
         const uint64_t pipelined = run(runner, ORDO_BLOCK_PIPELINED);
         CHECK(run(runner, ORDO_BLOCK_FUSED) == pipelined);
         CHECK(run(runner, ORDO_BLOCK_PIPELINED) == pipelined);
+        ordo_block_runner_destroy(runner);
+    }
+}
+
+/* What the backend was asked for, in order: b, bits; a, attention; j, join; a product by its
+ * weight: Q, O, U, D forward, small letters for gradients of the input, after + for those of
+ * weights. */
+static char asked[64];
+
+static void ask(const char *what)
+{
+    strncat(asked, what, sizeof asked - strlen(asked) - 1);
+}
+
+static void was_asked(const char *expected)
+{
+    if (strcmp(asked, expected) != 0)
+        CHECK_FAIL("asked for %s, expected %s", asked, expected);
+    asked[0] = '\0';
+}
+
+static ordo_status asked_multiply(block_device *device, const block_product *product)
+{
+    const char *const letters = "QOUDqoud+q+o+u+d";
+    const int at = product->id < 8 ? product->id : 2 * product->id - 8;
+    const char name[3] = { letters[at], product->id < 8 ? '\0' : letters[at + 1], '\0' };
+    ask(name);
+    return ordo_block_cpu.multiply(device, product);
+}
+
+static ordo_status asked_bits(block_device *device, const block_bits *bits, bool beside)
+{
+    ask(beside ? "b" : "B");
+    return ordo_block_cpu.make_bits(device, bits, beside);
+}
+
+static ordo_status asked_attend(block_device *device, const block_attention *attention)
+{
+    ask("a");
+    return ordo_block_cpu.attend(device, attention);
+}
+
+static ordo_status asked_join(block_device *device)
+{
+    ask("j");
+    return ordo_block_cpu.join(device);
+}
+
+/* The order that lab/docs/block.md draws: beside b and a runs what stands between them and the next
+ * b or j. */
+TEST(segments_run_beside_products_of_other_segments)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        block_operations ops = ordo_block_cpu;
+        ordo_block_job job = small_job();
+        job.batch = 1;
+        job.seq = 150;
+        job.segments = 3;
+        job.causal = causal;
+        job.modes = 1u << ORDO_BLOCK_PIPELINED;
+        ordo_block_runner *runner = runner_of(&job);
+        ops.multiply = asked_multiply;
+        ops.make_bits = asked_bits;
+        ops.attend = asked_attend;
+        ops.join = asked_join;
+        runner->ops = &ops;
+        CHECK_INT(ordo_block_forward(runner, ORDO_BLOCK_PIPELINED), ORDO_OK);
+        was_asked(causal ? "bQaQbaOUDQbaOUDjOUD" : "bQabaOUDbaOUDjOUD");
+        CHECK_INT(ordo_block_backward(runner), ORDO_OK);
+        was_asked("bd+du+uoaobaoba+ojq+q");
         ordo_block_runner_destroy(runner);
     }
 }
@@ -357,6 +429,10 @@ TEST(bad_jobs_are_refused_by_name)
             job.precision = ORDO_PRECISION_FP8);
     REFUSES(ORDO_ERR_UNSUPPORTED, "gemm cublaslt: backend cpu multiplies by ordo",
             job.gemm = ORDO_BLOCK_GEMM_CUBLASLT);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode pipelined: bits of gemm cublaslt",
+            job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_BF16, job.mlp = 24,
+            job.seq = 20, job.gemm = ORDO_BLOCK_GEMM_CUBLASLT,
+            job.modes = 1u << ORDO_BLOCK_PIPELINED);
     REFUSES(ORDO_ERR_UNSUPPORTED, "precision fp8: gemm ordo multiplies bf16",
             job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_FP8);
     REFUSES(ORDO_ERR_UNSUPPORTED, "sm_target and small_tiles", job.small_tiles = true);

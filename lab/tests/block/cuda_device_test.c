@@ -47,16 +47,18 @@ TEST(all_modes_that_drop_have_the_same_bits)
                                                  ORDO_BLOCK_PIPELINED,      ORDO_BLOCK_OVERLAPPED };
         ordo_block_job job = device_job();
         job.beside = (ordo_block_beside)(which % (ORDO_BLOCK_BESIDE_ALL + 1));
-        job.modes = (1u << ORDO_BLOCK_MODES) - 1;
-        job.precision = which / 5 & 1 ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
-        job.gemm = which / 5 & 1 ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
+        const bool cublaslt = which / 5 & 1; /* refused in segments */
+        job.modes = ((1u << ORDO_BLOCK_MODES) - 1) & ~((unsigned)cublaslt << ORDO_BLOCK_PIPELINED);
+        job.precision = cublaslt ? ORDO_PRECISION_FP8 : ORDO_PRECISION_BF16;
+        job.gemm = cublaslt ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
         job.regenerate = job.bare = which / 10;
         ordo_block_runner *runner = runner_of(&job);
         if (runner == NULL)
             return;
         const uint64_t first = run(runner, order[0]);
         for (size_t i = 1; i < sizeof order / sizeof order[0]; i++)
-            CHECK((run(runner, order[i]) == first) == (order[i] != ORDO_BLOCK_NONE));
+            if (ordo_block_has_mode(&job, order[i]))
+                CHECK((run(runner, order[i]) == first) == (order[i] != ORDO_BLOCK_NONE));
         ordo_block_runner_destroy(runner);
     }
 }

@@ -20,9 +20,17 @@ done
 json block --device cuda --seq 24 --embed 64 --heads 2 --causal --bare --backward --dropout 0.1 --rounds 5
 is digests_equal true
 
-json block --device cuda --seq 136 --embed 64 --heads 1 --mlp 8 --backward --dropout 0.1 --segments 2
-is digests_equal true
-is segments 2
+# In segments: the modules do the work of the second stream at once, the cpu when it is awaited.
+for mask in "" --causal; do
+    divided="--seq 264 --embed 16 --heads 1 --mlp 8 --backward --dropout 0.1 $mask"
+    json block --device cuda $divided --dropout-mode sequential
+    field digest_dw >"$work/whole"
+    json block --device cuda $divided --dropout-mode pipelined --segments 3
+    is segments 3
+    [ "$(field digest_dw)" = "$(cat "$work/whole")" ] || fail "segments $mask change digest_dw"
+done
+refuses 3 "dropout mode pipelined: bits of gemm cublaslt" block --device cuda $shape --gemm cublaslt \
+    --dropout-mode pipelined
 
 # Products of libordo, or of cuBLASLt.
 json block --device cuda $shape --gemm cublaslt

@@ -14,7 +14,7 @@ is head_dim 8
 is beside '"all"'
 is keep_bits_bytes 18432
 is segments 3
-is bits_bytes 53248
+is bits_bytes 45056
 for name in digest_o digest_dx digest_dw; do
     field $name >"$work/$name"
     [ "$(wc -c <"$work/$name")" -eq 19 ] || fail "$name is $(field $name), expected 16 digits"

@@ -38,10 +38,9 @@ typedef enum ordo_block_mode {
 } ordo_block_mode;
 enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
 
-/* Pipelined: both passes of attention run over segments of rows. The bits of the first segment are
- * made while the QKV projection runs (in the backward pass, while the gradients of the products
- * that follow attention are computed), and the bits of every other segment while attention of the
- * segment before it runs. So the bits of two segments are in memory. */
+/* Pipelined: both passes run over segments of rows, so that the bits of one segment are in memory.
+ * Bits and attention of a segment run beside products of other segments, as lab/docs/block.md
+ * defines. Refused with products of cuBLASLt, whose bits may depend on how many rows there are. */
 
 /* Whose products are run. */
 typedef enum ordo_block_gemm {
