@@ -32,7 +32,7 @@ def step(plan, threads):
 first = {name: ordo.digest(x) for name, x in step(plan, threads=1).items()}
 print(*(f"{name:4} {digest}" for name, digest in first.items()), sep="\n")
 
-# Later, elsewhere, with other threads: the plan's line, kept beside the checkpoint, is enough.
+# Later, elsewhere, with other threads: the plan's line, kept with the checkpoint, is enough.
 again = ordo.Plan.parse(plan.line)
 second = {name: ordo.digest(x) for name, x in step(again, threads=4).items()}
 print("equal" if first == second else "DIFFERENT")

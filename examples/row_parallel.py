@@ -4,7 +4,7 @@ PYTHONPATH=python torchrun --standalone --nproc-per-node 4 examples/row_parallel
 
 Every rank holds a part of the input features: some columns of x and of the weight. It multiplies them
 in whole sections of 8, into float32; the partial sums travel in float32, and the rest of the tree over
-the sections is tree_sum(). Behind the bias a model rounds the result, once: y.bfloat16().
+the sections is tree_sum(). After the bias a model rounds the result, once: y.bfloat16().
 """
 
 import torch

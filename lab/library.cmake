@@ -17,7 +17,7 @@ target_link_libraries(ordo_lab PUBLIC ordo)
 add_library(ordo_lab_static STATIC ${lab_objects})
 target_link_libraries(ordo_lab_static PUBLIC ordo_static)
 set_target_properties(ordo_lab_static PROPERTIES OUTPUT_NAME ordo_lab)
-set_target_properties(ordo_lab PROPERTIES # beside libordo, wherever that is
+set_target_properties(ordo_lab PROPERTIES # in the folder of libordo, wherever that is
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
     BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN")
 if(NOT ORDO_SANITIZE) # whose runtime is in the program

@@ -1,4 +1,4 @@
-# libordo_lab_cuda.so: what blocks need on a device beside attention; cuBLASLt is loaded on demand.
+# libordo_lab_cuda.so: what blocks need on a device in addition to attention; cuBLASLt is loaded on demand.
 if(NOT TARGET ordo_cuda)
     return()
 endif()

@@ -1,4 +1,4 @@
-"""PyTorch for the benchmarks beside it."""
+"""PyTorch for the benchmarks of this folder."""
 
 import os
 import sys

@@ -309,7 +309,7 @@ class Flash(Peer):
     def attend(self) -> torch.Tensor:
         causal = self.shape.mask != "full"
         o = self.call(self.q, self.k, self.v, causal=causal, deterministic=self.deterministic)
-        return o[0] if isinstance(o, tuple) else o  # some versions return lse beside it
+        return o[0] if isinstance(o, tuple) else o  # some versions return lse, too
 
 
 class Torch(Peer):

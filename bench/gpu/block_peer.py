@@ -1,4 +1,4 @@
-"""The block of block_h200 in PyTorch, with cuDNN's attention: a process of its own beside it.
+"""The block of block_h200 in PyTorch, with cuDNN's attention: a separate process.
 
 PyTorch brings its own cuBLASLt, so that it does not share a process with ordo's block. Reads lines
 `SEQ EMBED DROPOUT SECONDS` from stdin and answers each with one line of JSON: {"ms": milliseconds of

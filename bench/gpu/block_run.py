@@ -81,7 +81,7 @@ class Block:
         lib.ordo_block_runner_destroy(self.runner)
 
     def _digest(self, tensors) -> str:
-        """Of tensors one after the other; a block need not have all of them."""
+        """The digest of tensors one after the other; a block need not have all of them."""
         made = []
         for tensor in tensors:
             extent = structs.ordo_block_extent()
@@ -125,7 +125,7 @@ class Block:
         }
 
     def interference(self, seconds: float) -> dict:
-        """A product and the making of keep bits beside each other; on the CPU nothing."""
+        """A product and the making of keep bits at the same time; on the CPU nothing."""
         i = structs.ordo_block_interference()
         lib.ordo_block_interfere(self.runner, seconds, byref(i))
         said = {f"{name}_ms": 1e3 * getattr(i, name) for name, kind in i._fields_[:-1]}

@@ -1,4 +1,4 @@
-/* forms.cuh: a pass by phases at any head size, beside the form that its plan has. */
+/* forms.cuh: a pass by phases at any head size, whichever form its plan has. */
 #ifndef BENCH_FORMS_CUH
 #define BENCH_FORMS_CUH
 

@@ -1,4 +1,4 @@
-/* gemm.cu: ordo's matrix products beside cuBLASLt's, each shape by the best of the algorithms that
+/* gemm.cu: ordo's matrix products and cuBLASLt's, each shape by the best of the algorithms that
  * its heuristic names, in one process on a warm device.
  *
  *     gemm [ROUNDS]

@@ -76,7 +76,7 @@ static int open_npy(cli_audit_record *r, const char *path)
     return add_array(r, which, &array);
 }
 
-/* The first text of a name is taken; another one beside it is an error. */
+/* A name has one text; a second one is an error. */
 static int take_text(char **text, cli_metadata *from, const char *path)
 {
     if (from->text == NULL)
@@ -322,11 +322,11 @@ static int check_complete(cli_audit_record *r)
             return cli_error(CLI_FAILED, "no tensor %s; expected q, k, v, o and lse",
                              names[always[i]]);
     if (gradients && !has(r, CLI_AUDIT_DOUT))
-        return cli_error(CLI_FAILED, "no tensor dout; expected it beside dq, dk and dv");
+        return cli_error(CLI_FAILED, "no tensor dout; expected it with dq, dk and dv");
     if (gradients && !has(r, CLI_AUDIT_OUTPUT_DQ) && !has(r, CLI_AUDIT_DK))
-        return cli_error(CLI_FAILED, "no tensor dq, dk or dv; expected one beside dsink");
+        return cli_error(CLI_FAILED, "no tensor dq, dk or dv; expected one with dsink");
     if (has(r, CLI_AUDIT_DSINK) && !has(r, CLI_AUDIT_SINK))
-        return cli_error(CLI_FAILED, "no tensor sink; expected it beside dsink");
+        return cli_error(CLI_FAILED, "no tensor sink; expected it with dsink");
     if (has(r, CLI_AUDIT_DK) != has(r, CLI_AUDIT_DV))
         return cli_error(CLI_FAILED, "no tensor %s; expected dk and dv together",
                          has(r, CLI_AUDIT_DK) ? "dv" : "dk");

@@ -29,7 +29,7 @@ typedef struct samples {
 
 /* ---- one problem, one number of threads ---- */
 
-/* Once around: each requested pass, and the peak beside them. */
+/* Once around: each requested pass, and the peak. */
 static int measure_once(const ordo_plan *plan, const ordo_call *call, cli_bench_report *report,
                         samples *s)
 {

@@ -41,23 +41,23 @@ static int fill_report(cli_plan_report *report, ordo_plan *plan, const request *
     const ordo_block_mask *mask = cli_problem_mask(&r->problem, &report->problem);
     int status = CLI_OK;
     report->info = (ordo_plan_info)ORDO_PLAN_INFO_INIT;
-    ordo_status asked = ordo_plan_query(plan, &report->info);
+    ordo_status known = ordo_plan_query(plan, &report->info);
     report->problem = (ordo_problem)ORDO_PROBLEM_INIT;
-    if (asked == ORDO_OK)
-        asked = ordo_plan_problem(plan, &report->problem);
-    if (asked == ORDO_OK && check) {
+    if (known == ORDO_OK)
+        known = ordo_plan_problem(plan, &report->problem);
+    if (known == ORDO_OK && check) {
         cli_progress_start("checking");
-        asked = ordo_plan_check(plan, &report->pairs);
-        if (asked == ORDO_OK && mask)
-            asked = ordo_block_mask_check(plan, mask, &report->pairs);
+        known = ordo_plan_check(plan, &report->pairs);
+        if (known == ORDO_OK && mask)
+            known = ordo_block_mask_check(plan, mask, &report->pairs);
         cli_progress_stop();
         report->checked = true;
     }
-    if (asked == ORDO_OK)
+    if (known == ORDO_OK)
         forecast(report, plan, r);
     report->workspace = ordo_plan_workspace(plan);
-    if (asked != ORDO_OK)
-        status = cli_library(asked);
+    if (known != ORDO_OK)
+        status = cli_library(known);
     else
         report->line = cli_plan_line(plan, &status);
     ordo_plan_destroy(plan);
@@ -148,7 +148,7 @@ static int show(const request *r, const cli_plan_report *reports, size_t count)
     return CLI_OK;
 }
 
-/* With --read the line says it all; a word for the problem beside it would be ignored. */
+/* With --read the line says it all; options of the problem would be ignored. */
 static int refuse_given(const cli_option *options, size_t count)
 {
     for (size_t i = 0; i < count; i++)

@@ -117,8 +117,8 @@ static void count_pass(cli_scan_device *d, const cli_scan_batch *b)
         d->bytes += (double)b->copies * (double)b->bytes[i];
 }
 
-/* The same command with the module that records multiprocessors, if it lies beside this one; what
- * it says goes where this one's lines go. */
+/* The same command with the module that records multiprocessors, if it lies in the same folder;
+ * what it says goes where this one's lines go. */
 static void again_elsewhere(const cli_scan_device *d, const cli_scan_batch *b)
 {
     char module[PATH_MAX], device[16], variable[PATH_MAX + 32], problem[512];

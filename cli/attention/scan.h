@@ -126,7 +126,7 @@ ordo_status cli_scan_batch_collect(cli_scan_batch *b, bool *differs, cli_scan_di
 /* Name the unit, by recomputing the sequence that differs; the batch must not run meanwhile. */
 void cli_scan_locate(cli_scan_batch *b, cli_scan_difference *found);
 
-/* ---- the device beside its passes: scan_sensor.c ---- */
+/* ---- temperature, clock and processors of the device: scan_sensor.c ---- */
 
 /* Temperature and clock of a device, by NVML; and, of a CUDA module built with ORDO_FAULTS, which
  * multiprocessor computed a unit. A function that is not there is NULL. */

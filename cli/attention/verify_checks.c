@@ -213,7 +213,7 @@ static int64_t length_of(const cli_tensors *t, cli_output output, int64_t sequen
     return cli_tensors_extent(t, output, sequence).rows;
 }
 
-/* Sequence b as a problem of its own, dense, with its id. */
+/* Sequence b as a separate problem, dense, with its id. */
 static int run_alone(trial *t, int64_t b, cli_check *c)
 {
     ordo_problem alone = t->problem;

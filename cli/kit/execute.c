@@ -171,11 +171,11 @@ int cli_executed_fill(cli_executed *e, const cli_job *job, const ordo_plan *plan
     ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     int status = CLI_OK;
     e->problem = (ordo_problem)ORDO_PROBLEM_INIT;
-    ordo_status asked = ordo_plan_query(plan, &info);
-    if (asked == ORDO_OK)
-        asked = ordo_plan_problem(plan, &e->problem);
-    if (asked != ORDO_OK)
-        return cli_library(asked);
+    ordo_status known = ordo_plan_query(plan, &info);
+    if (known == ORDO_OK)
+        known = ordo_plan_problem(plan, &e->problem);
+    if (known != ORDO_OK)
+        return cli_library(known);
     const bool device = info.backend == ORDO_BACKEND_CUDA;
     e->backend = info.backend;
     e->seed = job->problem.seed;

@@ -16,7 +16,7 @@ typedef struct cli_command {
 typedef struct cli_forecast {
     bool priced; /* the performance model knows the rates of the machine */
     double forward_ns, backward_ns, utilization;
-    double rng_ns; /* making the keep bits in a kernel of their own */
+    double rng_ns; /* making the keep bits in a separate kernel */
     const char *forward_limiter, *backward_limiter, *rng_limiter;
     bool
         counted; /* the I/O model knows the machine: bytes per score between L2 and shared memory */

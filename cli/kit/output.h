@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A file being written. It goes to a temporary name beside `path`, and takes its name only
- * when cli_file_commit() has seen every byte reach the system. An interrupt removes the
+/* A file being written. It goes to a temporary name in the folder of `path`, and takes its name
+ * only when cli_file_commit() has seen every byte reach the system. An interrupt removes the
  * temporary file. "-" is standard output; pipes and devices are written in place. */
 typedef struct cli_file {
     FILE *stream;

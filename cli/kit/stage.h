@@ -7,7 +7,7 @@
 
 enum { CLI_STAGE_PIECES = 24 };
 
-/* Other work on the device beside the passes: a second stream that overwrites memory. */
+/* Other work on the device during the passes: a second stream that overwrites memory. */
 typedef struct cli_noise {
     void *stream, *memory;
 } cli_noise;

@@ -170,7 +170,7 @@ def load(path: Path, state: Named, settings: Named) -> tuple[int, list[str]]:
 class Metadata(pickle.Unpickler):
     """Reads what torch.distributed.checkpoint writes about tensors, and runs nothing else.
 
-    PyTorch reads tensors with its safe loader, but this file, and objects beside tensors, as any
+    PyTorch reads tensors with its safe loader, but this file, and objects other than tensors, as any
     pickle, which can run any code.
     """
 

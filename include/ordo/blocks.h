@@ -87,7 +87,7 @@ ORDO_API ordo_status ordo_block_mask_from_documents(ordo_block_mask **mask, int6
 
 /* Make a mask of chunks: with D = kv_len - q_len, row i sees column j if i + D and j lie in the
  * same chunk of `chunk` columns. Chunks are counted from column `offset`, 0 .. kv_len; columns
- * before it are one chunk of their own. */
+ * before it are one chunk. */
 ORDO_API ordo_status ordo_block_mask_from_chunks(ordo_block_mask **mask, int64_t q_len,
                                                  int64_t kv_len, int64_t chunk, int64_t offset);
 

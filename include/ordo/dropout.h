@@ -31,7 +31,7 @@ typedef enum ordo_keep_source {
 typedef enum ordo_dropout_mode {
     ORDO_DROPOUT_MODE_SEQUENTIAL = 0, /* by a separate kernel, before attention */
     ORDO_DROPOUT_MODE_FUSED = 1,      /* inside attention */
-    ORDO_DROPOUT_MODE_OVERLAPPED = 2, /* by a kernel that runs beside the GEMMs before attention */
+    ORDO_DROPOUT_MODE_OVERLAPPED = 2, /* by a kernel that runs during the GEMMs before attention */
     ORDO_DROPOUT_MODE_PIPELINED = 3   /* overlapped, by segments of rows: less memory for bits */
 } ordo_dropout_mode;
 enum { ORDO_DROPOUT_MODES = 4 };

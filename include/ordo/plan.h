@@ -1,7 +1,7 @@
 /* ordo/plan.h: a plan: tiles and the order of every sum, as data.
  *
  * A plan is made once from a problem and a machine, and executed many times, from any thread. It
- * prints as one line of text that can be read back; a training run that keeps this line beside its
+ * prints as one line of text that can be read back; a training run that keeps this line with its
  * checkpoint keeps its bits. Two plans with the same numeric key give the same bits. */
 #ifndef ORDO_PLAN_H
 #define ORDO_PLAN_H

@@ -427,7 +427,7 @@ static size_t key_length(const char *line)
     return line[0] == '#' || line[length] == '\n' || line[length] == '\0' ? 0 : length;
 }
 
-/* The probe's lines, with what was measured in the place of what it said; the rest behind. */
+/* The probe's lines, with what was measured in the place of what it said; then the rest. */
 static void print_file(char *probe, const char *name)
 {
     bool used[LINES] = { false };

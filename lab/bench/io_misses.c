@@ -1,8 +1,8 @@
-/* io_misses.c: cache misses that the I/O laboratory predicts, beside those of the same loops run.
+/* io_misses.c: cache misses that the I/O laboratory predicts, and those of the same loops run.
  *
  * An algorithm that stages its own words in a pool, run on the processor at hand, touches memory as
  * the packed cache model says it does. So its misses can be counted outside: by the processor's own
- * counter, of its own L1, where the system lets us have it; otherwise, or with --cachegrind, by
+ * counter, of L1, where the system lets us have it; otherwise, or with --cachegrind, by
  * cachegrind with the size, ways and lines of the model. What set-up costs is then measured by a
  * run that stops before the algorithm, and taken off.
  *

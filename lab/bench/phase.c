@@ -346,7 +346,8 @@ static void measure(const ordo_kernels *kernels, int n, int d, int rounds)
     fflush(stdout);
 }
 
-/* The number behind option `name` at argv[*i], which then is consumed; false if it is another. */
+/* The number that follows option `name` at argv[*i], which then is consumed; false if it is
+ * another. */
 static bool option(char **argv, int *i, const char *name, int *value)
 {
     if (strcmp(argv[*i], name) != 0 || !argv[*i + 1])

@@ -42,7 +42,7 @@ typedef struct request {
     int64_t from, to;      /* of a sweep */
 } request;
 
-/* ---- what was asked ---- */
+/* ---- the request ---- */
 
 static int read_model(request *r)
 {
@@ -380,7 +380,7 @@ static int run(request *r)
     return work(r);
 }
 
-/* Tables of machines have no problem and no memory of their own; both would be ignored. */
+/* Tables of machines have no problem and no memory; both would be ignored. */
 static int check_tables(const request *r, const cli_section sections[2])
 {
     for (int i = 0; i < 2 && (r->devices || r->crossover); i++)
@@ -447,9 +447,9 @@ int cli_io(int argc, char **argv)
         OPT_TEXT("--plan", "LINE", &r.plan,
                  "of --hbm: the backward pass of this plan, a line of ordo plan --line"),
         OPT_TEXT("--measured", "FILE", &r.measured,
-                 "of --crossover: rates of bench/gpu/run phase_h200 beside it"),
+                 "of --crossover: draw rates of bench/gpu/run phase_h200, too"),
         OPT_TEXT("--counted", "FILE", &r.counted,
-                 "of --crossover: bytes of bench/gpu/run counters_h200 beside it"),
+                 "of --crossover: draw bytes of bench/gpu/run counters_h200, too"),
         OPT_TEXT("--machine", "NAME|FILE", &r.machine,
                  "of --devices, --crossover, --hbm: this machine (the last two: h200)"),
         OPT_JSON(&r.json),
@@ -461,7 +461,7 @@ int cli_io(int argc, char **argv)
         "io --n N --d D --cache M [OPTIONS]",
         "Run an attention algorithm on a machine with a slow memory and M words of fast memory, "
         "and\n"
-        "count every word that moves between them; print the closed form beside the count, and "
+        "count every word that moves between them; print the closed form and the count, and "
         "the\n"
         "lower bounds below: the regime (M against d^2), each bound with its constants, and the\n"
         "orders of growth. A sweep uses the closed forms.\n"

@@ -68,7 +68,7 @@ static const char *regime(const ordo_io_problem *p)
     return squares(p) < 1 ? "small" : "large";
 }
 
-/* Every lower bound, and the fewest words of the rows beside it. */
+/* Every lower bound, and the fewest words of the rows. */
 static void print_bounds(const table *t)
 {
     const cli_io_row *first = &t->rows[0];

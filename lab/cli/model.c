@@ -57,7 +57,7 @@ int cli_model(int argc, char **argv)
         "which mode attention dropout costs least.\n"
         "\n"
         "  block      one transformer block: times, limiters, the dropout mode that wins\n"
-        "  what-if    the same beside a changed machine\n"
+        "  what-if    the same, and on a changed machine\n"
         "  kernel     one kernel: gemm, attention, attention-backward, rng, memory\n"
         "  grid       heat maps over two axes; the figures of arXiv 2410.07531\n"
         "  report     a self-contained HTML page for one block\n"

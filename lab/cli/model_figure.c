@@ -1,4 +1,4 @@
-/* model_figure.c: figures of arXiv 2410.07531, and measured values beside modelled ones.
+/* model_figure.c: figures of arXiv 2410.07531, with measured values.
  *
  * Figures 6 and 10 follow their captions, figure 11 what the text states. Cost and speedup are no
  * figures of the paper: what its text says of dropout end to end, to compare with measurements. */
@@ -28,7 +28,7 @@ enum { PANELS_MOST = 3 };
 typedef struct figure {
     const char *name; /* the number of a figure of the paper, or a word */
     bool qkv_only;
-    bool compares; /* measured values are shown beside the modelled ones */
+    bool compares; /* measured values are shown, too */
     const char *title;
     panel panels[PANELS_MOST];
 } figure;

@@ -86,8 +86,7 @@ int cli_model_grid(int argc, char **argv)
     cli_option options[] = {
         OPT_CHOICE("--figure", CLI_FIGURES, &r.figure,
                    "figure of arXiv 2410.07531, or a view (default h100)"),
-        OPT_TEXT("--measured", "FILE", &r.measured,
-                 "13, cost and speedup: measured blocks beside the modelled ones"),
+        OPT_TEXT("--measured", "FILE", &r.measured, "13, cost and speedup: measured blocks, too"),
         OPT_TEXT("--x", "NAME=VALUES", &r.x,
                  "an option of the block, seq=2k,4k, or a constant, tensor=1x,2x"),
         OPT_TEXT("--y", "NAME=VALUES", &r.y, "the other axis"),
@@ -100,7 +99,7 @@ int cli_model_grid(int argc, char **argv)
         "One value of a block over two axes. The digit after a value is its region: "
         "1 making the\nbits hides easily under the GEMMs, 2 it hides, 3 it outlasts "
         "them.\nWith --measured, the machine is the file's own and the calibration silicon unless "
-        "named;\nrows of the figure's precision and generator are shown beside the model's "
+        "named;\nrows of the figure's precision and generator are shown with the model's "
         "values.\nbench/gpu/run block_h200 --model writes such a file. Values:";
     list_values(about, sizeof about);
     const cli_syntax syntax = {

@@ -193,7 +193,7 @@ int cli_model_overlap(int argc, char **argv)
     const cli_syntax syntax = {
         "model overlap FILE.json|--preset NAME [OPTIONS]",
         "Find where in a list of kernels the keep bits of dropout are best made: where the list\n"
-        "has them, on a stream of their own beside another kernel, or inside attention. With\n"
+        "has them, on a second stream beside another kernel, or inside attention. With\n"
         "--pairs, any two kernels of the list by themselves, whether or not one makes bits.\n"
         "\n"
         "FILE is {\"kernels\": [..]}, - for standard input. A kernel has a \"kind\" and may have "

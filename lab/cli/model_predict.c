@@ -132,7 +132,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     return ORDO_OK;
 }
 
-/* The cores and the multiply-add rate that were measured beside the row, if it says. */
+/* The cores and the multiply-add rate that the row states, if it does. */
 static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
 {
     static const char *const rates[] = { "tensor_f32", "tensor_bf16", "tensor_f16" };

@@ -1,4 +1,4 @@
-/* model_predict.h: measured rows beside their predictions, and constants fitted to half of them.
+/* model_predict.h: measured rows, their predictions, and constants fitted to half of them.
  */
 #ifndef CLI_MODEL_PREDICT_H
 #define CLI_MODEL_PREDICT_H
@@ -62,7 +62,7 @@ int cli_validate_predict(const cli_validation *validation, cli_validated_row *ro
 /* Relative, with sign. */
 double cli_validate_error(const cli_validated_row *row);
 
-/* Blocks in mode overlapped beside the same blocks in mode `base`. */
+/* Blocks in mode overlapped compared with the same blocks in mode `base`. */
 typedef struct cli_ratios {
     const char *base;
     size_t count;

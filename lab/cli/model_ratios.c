@@ -1,4 +1,4 @@
-/* model_ratios.c: ratios of blocks in two dropout modes, predicted beside measured.
+/* model_ratios.c: ratios of blocks in two dropout modes, predicted and measured.
  *
  * A ratio does not depend on how fast the board was on the day of the run, so that it says more of
  * the model than single times do. */

@@ -5,7 +5,7 @@
     o, lse = ordo.forward(plan, q, k, v, seed=1)
     dq, dk, dv = ordo.backward(plan, q, k, v, o, lse, dout, seed=1)
 
-Same plan, same inputs, same bits. `plan.line` is the plan as text: keep it beside a checkpoint.
+Same plan, same inputs, same bits. `plan.line` is the plan as text: keep it with a checkpoint.
 
 ordo.lab, loaded when first asked for, replays schedules of the backward pass on a timeline.
 

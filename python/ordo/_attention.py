@@ -91,7 +91,7 @@ def forward(
         _renamed(keep_bits, mask_bits), block_mask, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
-    del held  # the arrays behind the addresses had to live until here
+    del held  # the arrays at the addresses had to live until here
     return o, lse
 
 
@@ -410,7 +410,7 @@ def _measure(
         keys = k.shape[1] or NO_KEYS
         return dict(fields, layout=layout, batch=len(q), q_len=q.shape[1], kv_len=keys)
     if cu_kv is None:
-        raise Error("argument", "cu_kv None: expected an array beside cu_q, for k has other rows")
+        raise Error("argument", "cu_kv None: expected an array with cu_q, for k has other rows")
     return dict(
         fields,
         layout="packed",

@@ -172,7 +172,7 @@ def _damaged(file: str) -> list[str]:
 
 
 def _command() -> str:
-    """The command: beside this file (a wheel), in the build tree of a clone, or on the PATH."""
+    """The command: in this folder (a wheel), in the build tree of a clone, or on the PATH."""
     here = Path(__file__).resolve().parent
     places = [here / "ordo", here.parents[1] / "build" / "bin" / "ordo"]
     for place in places:

@@ -1,4 +1,4 @@
-"""The command `ordo` of an installed package: runs the program that lies beside this file."""
+"""The command `ordo` of an installed package: runs the program in the folder of this file."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _sequences(array: Array, cu: Any, lens: Any) -> Iterator[Array]:
     """Each sequence in the order head, row, column."""
     if cu is not None:
         if lens is not None:
-            raise Error("unsupported", "lens beside cu: expected one of the two layouts")
+            raise Error("unsupported", "lens with cu: expected one of the two layouts")
         if array.ndim not in (2, 3):
             raise Error("shape", f"shape {array.shape}: expected a packed tensor or lse with cu")
         heads_first = array if array.ndim == 2 else array.swapaxes(0, 1)

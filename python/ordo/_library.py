@@ -241,7 +241,7 @@ def _open(path: str) -> ctypes.CDLL:
 
 
 def _find() -> tuple[ctypes.CDLL, str]:
-    """ORDO_LIBRARY; beside this file (a wheel); the build tree of a clone; the system's."""
+    """ORDO_LIBRARY; the folder of this file (a wheel); the build tree of a clone; the system's."""
     named = os.environ.get("ORDO_LIBRARY")
     if named:
         return _open(named), named

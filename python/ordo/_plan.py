@@ -192,7 +192,7 @@ class Plan:
 
     @functools.cached_property
     def line(self) -> str:
-        """The plan as one line of text. Kept beside a checkpoint, it pins the bits."""
+        """The plan as one line of text. Kept with a checkpoint, it pins the bits."""
         needed = c_size_t()
         try:
             lib.ordo_plan_print(self._handle, None, 0, byref(needed))
@@ -241,7 +241,7 @@ class Plan:
         lib.ordo_plan_check(self._handle, byref(pairs))
         return pairs.value
 
-    # Each pass in flight has a workspace of its own, large enough for either pass, and hands it
+    # Each pass in flight has a separate workspace, large enough for either pass, and hands it
     # back for the next one. list.pop() and list.append() are atomic: no lock.
 
     def _take(self) -> Workspace:

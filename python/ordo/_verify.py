@@ -2,7 +2,7 @@
 
 Argument structs carry their size, so the library itself refuses one that it does not know. Some
 that it writes carry none, and a library from elsewhere (ORDO_LIBRARY, the system's) could be of any
-version: so each struct it writes is filled once, with a guard behind it, and read back.
+version: so each struct it writes is filled once, with a guard after it, and read back.
 """
 
 from __future__ import annotations

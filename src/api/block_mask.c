@@ -65,7 +65,7 @@ static ordo_status check_row(const ordo_block_mask *m, int64_t number, int64_t i
         if (m->key[x] < 0 || key >= nk || key <= before)
             return ordo_fail(ORDO_ERR_SHAPE,
                              "block_mask.key[%" PRId32 "] %" PRId32 ": expected %" PRId32
-                             "..%" PRId64 ", ascending in a row, beside ORDO_BLOCK_WHOLE",
+                             "..%" PRId64 ", ascending in a row, with or without ORDO_BLOCK_WHOLE",
                              x, m->key[x], before + 1, nk - 1);
     }
     return ORDO_OK;

@@ -57,7 +57,7 @@ ordo_status ordo_device_query(int index, ordo_device *device)
 }
 
 /* Built-in machines by what the driver calls their parts, and by compute capability for parts
- * that have no file of their own: there the first row is taken. */
+ * that have no machine file: there the first row is taken. */
 static const struct {
     const char *part, *machine;
     int capability;

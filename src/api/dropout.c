@@ -58,7 +58,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 }
 
 /* The most blocks and elements of one head that packed sequences of these totals can have: each
- * begins a line of blocks (a column of them) of its own, and none is longer than the longest. */
+ * begins a new line of blocks (a column of them), and none is longer than the longest. */
 static void count_most(const ordo_problem *p, uint64_t *blocks, uint64_t *elements)
 {
     const uint64_t down = (uint64_t)(p->total_q / ORDO_KEEP_ROWS + p->batch);
@@ -318,12 +318,12 @@ static void *fill_thread(void *argument)
     return NULL;
 }
 
-static int threads_for(uint64_t count, int asked)
+static int threads_for(uint64_t count, int wanted)
 {
     const uint64_t useful = count / BLOCKS_A_THREAD;
-    if (useful <= 1 || asked == 1)
+    if (useful <= 1 || wanted == 1)
         return 1;
-    const uint64_t most = (uint64_t)(asked ? asked : ordo_cores("", NULL));
+    const uint64_t most = (uint64_t)(wanted ? wanted : ordo_cores("", NULL));
     const uint64_t threads = most < useful ? most : useful;
     return (int)(threads < MOST_THREADS ? threads : MOST_THREADS);
 }

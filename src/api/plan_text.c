@@ -301,7 +301,7 @@ static ordo_status skip_prediction(char *line, size_t *length)
     if ((strncmp(before, " workers=", 9) != 0 && strncmp(before, " segments=", 10) != 0) ||
         !read_integer(value, &ns) || ns < -1)
         return ordo_fail(ORDO_ERR_PARSE,
-                         "plan: predicted_ns=%.40s: expected -1 or a time behind "
+                         "plan: predicted_ns=%.40s: expected -1 or a time after "
                          "the workers and the segments, or nothing",
                          value);
     const size_t rest = end ? (size_t)(line + *length - end) : 0;

@@ -112,7 +112,7 @@ static int quota(const char *root)
             continue;
         controllers++;
         *path++ = '\0';
-        if (*controllers == '\0') { /* version 2, alone or beside version 1 */
+        if (*controllers == '\0') { /* version 2, alone or with version 1 */
             cores = least(cores, limit_above(root, "/sys/fs/cgroup", path));
             cores = least(cores, limit_above(root, "/sys/fs/cgroup/unified", path));
         } else if (has_cpu(controllers)) {

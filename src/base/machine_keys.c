@@ -56,7 +56,7 @@ static const ordo_machine_range ranges[] = {
     KEY("issue_efficiency", "", FITTED, "none", 0.001, 1,
         "usable fraction of the issue slots in the limiter model"),
     KEY("mma_clk_per_imad_wide", "clk", MEASURED, "none", 0, 1000,
-        "tensor cycles lost to each wide-multiply warp instruction beside it"),
+        "tensor cycles lost to each wide-multiply warp instruction that runs meanwhile"),
 
     /* Ordered sums. */
     KEY("reduce_bytes_per_clk", "B/clk", MEASURED, "all", 0.001, 1e5,

@@ -48,13 +48,13 @@ bool ordo_target_runs(const char *name)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int chosen;
-static char asked[32];
+static char wanted[32];
 
 static void choose(void)
 {
     const char *name = getenv("ORDO_CPU");
     if (name && *name) {
-        strncpy(asked, name, sizeof asked - 1);
+        strncpy(wanted, name, sizeof wanted - 1);
         chosen = index_of(name);
         return;
     }
@@ -83,7 +83,8 @@ ordo_status ordo_target_name(const char **name)
         char expected[64];
         list_targets(expected, sizeof expected);
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "ORDO_CPU=%s: not a target of this machine; expected %s", asked, expected);
+                         "ORDO_CPU=%s: not a target of this machine; expected %s", wanted,
+                         expected);
     }
     *name = targets[chosen];
     return ORDO_OK;

@@ -96,7 +96,7 @@ typedef struct chain {
     int64_t col; /* its first column */
     int cols;
     bool finite; /* no inf or NaN in its keys and values */
-    /* The part of it that this thread has: columns first .. end - 1, and the parts beside it. */
+    /* The part of it that this thread has: columns first .. end - 1, and its neighbours. */
     int first, end;
     ordo_handoff *before, *after; /* NULL: none */
     int steps;                    /* done */

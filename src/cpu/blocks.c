@@ -7,7 +7,7 @@
 
 /* ---- lists ---- */
 
-/* Sequences and heads that have lists of their own. Sequences of different lengths do. */
+/* Sequences and heads that have separate lists. Sequences of different lengths do. */
 static int64_t own_sequences(const ordo_cpu_pass *pass)
 {
     const bool dense = pass->problem->layout == ORDO_DENSE;

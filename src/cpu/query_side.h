@@ -1,7 +1,7 @@
 /* query_side.h: the query side of a backward pass, in the workspace.
  *
  * Every query tile is prepared once for all chains that visit it: q and dout as panels, both also
- * transposed, the row sums of dO * O, and lse in base 2. Beside these are its dQ and the number of
+ * transposed, the row sums of dO * O, lse in base 2, its dQ and the number of
  * chains that have added to it. */
 #ifndef CPU_QUERY_SIDE_H
 #define CPU_QUERY_SIDE_H

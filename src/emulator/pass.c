@@ -80,7 +80,7 @@ static ordo_status open_sequences(ordo_emulator_pass *pass)
     return ORDO_OK;
 }
 
-/* Sequences that have lists of their own: those of different lengths do. */
+/* Sequences that have separate lists: those of different lengths do. */
 static int64_t own_lists(const ordo_emulator_pass *pass)
 {
     const bool dense = pass->problem->layout == ORDO_DENSE;

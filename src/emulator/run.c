@@ -19,7 +19,7 @@
 
 enum { DS_BYTES = 256 << 20 };
 
-/* A row that came out NaN or infinite beside what the mask hides: the device repairs it in f64. */
+/* A row that came out NaN or infinite because of what the mask hides: the device repairs it. */
 static ordo_status known(const _Atomic bool *unknown)
 {
     return *unknown ? ordo_fail(ORDO_ERR_UNSUPPORTED,

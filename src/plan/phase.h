@@ -15,7 +15,7 @@
 #include "base/for_lab.h"
 
 /* Bytes of workspace by default, of all parts together: a power of two of scores, and a quarter GiB
- * for what is beside them, so that lengths that are powers of two do not just miss a head. */
+ * for the rest, so that lengths that are powers of two do not just miss a head. */
 #define ORDO_PHASE_BUDGET (INT64_C(5) << 28)
 
 /* Backward passes whose heads have at most CHAIN_D columns run in chains: a unit is CHAIN_KEYS

@@ -256,7 +256,7 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (plan->segments)
         return ordo_segment_sizes(plan, &segments) &&
                segments_bytes(&segments, segments.forward, bytes);
-    if (plan->backend == ORDO_BACKEND_EMULATOR) /* whose threads have memory of their own */
+    if (plan->backend == ORDO_BACKEND_EMULATOR) /* whose threads have separate memory */
         return true;
     if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
         !ordo_plan_forward_parts(plan, tiles, &parts))

@@ -27,11 +27,11 @@ static ordo_status take_family(ordo_plan *plan, const ordo_family *family)
     return ORDO_OK;
 }
 
-static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, ordo_backend asked)
+static ordo_status choose_backend(ordo_plan *plan, const ordo_machine *machine, ordo_backend wanted)
 {
     const bool gpu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_CUDA;
     const bool npu = machine && ordo_machine_family_of(machine) == ORDO_MACHINE_NPU;
-    plan->backend = asked ? asked : gpu ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
+    plan->backend = wanted ? wanted : gpu ? ORDO_BACKEND_CUDA : ORDO_BACKEND_CPU;
     if (plan->backend == ORDO_BACKEND_REF)
         return take_family(plan, ordo_family_first(ORDO_BACKEND_REF));
     if (npu || ordo_plan_of_kernels(plan) != gpu)

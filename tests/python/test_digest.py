@@ -83,7 +83,7 @@ REFUSED = {
     "no ends": (PACKED, dict(cu=np.zeros(0, np.int32)), "cu.shape (0,): expected (1,)"),
     "one end": (PACKED, dict(cu=6), "cu.shape (): expected (1,)"),
     "wide end": (PACKED, dict(cu=[0, 2**32 + 3]), "expected numbers that fit int32"),
-    "both": (PACKED, dict(cu=[0, 6], lens=[6]), "lens beside cu: expected one"),
+    "both": (PACKED, dict(cu=[0, 6], lens=[6]), "lens with cu: expected one"),
     "real sequence": (PADDED, dict(sequence=0.5), "sequence 0.5: expected an integer"),
 }
 

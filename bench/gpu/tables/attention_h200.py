@@ -1,4 +1,4 @@
-"""Both passes on one H200, beside other libraries.
+"""Both passes on one H200, and those of other libraries.
 
     ours       the passes of libordo; every sum in plan order
     unordered  our backward pass with dQ partials added as they come (build/bench/unordered)

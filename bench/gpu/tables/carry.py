@@ -1,5 +1,5 @@
 """The backward pass of one long sequence in parts of its rows, which carry the f32 sums of dk and dv
-from one to the next, beside one call: ms, and the time of all parts over that of the call.
+from one to the next, and one call: ms, and the time of all parts over that of the call.
 
 16k rows and keys, 2048 channels. The gradients of all cuts must have the bits of the call. With
 dropout 0.1 keep bits are given (any words, as many as there are) or made inside. Rows of the group

@@ -1,4 +1,4 @@
-"""Bytes that the forms of attention move on one H200, by hardware counters, beside the I/O model's
+"""Bytes that the forms of attention move on one H200, by hardware counters, and the I/O model's
 count.
 
 Every row is one pass of build/bench/traffic: 16k tokens in sequences of 8k, full mask. Figures are
@@ -19,7 +19,7 @@ bytes per score (pair of query and key). Two levels are compared, each with its 
             replay: what `ordo io --hbm` counts: the kernels of the pass replayed through L2
 
 Backward passes by phases run in chains up to head size 256. A row with two head sizes, 192/128, has
-that of values behind that of queries and keys. The bar is 10 % between own or replay and counters.
+that of values after that of queries and keys. The bar is 10 % between own or replay and counters.
 A machine may permit neither, one or both of the two sources: the rows say which, and why not.
 
     bench/gpu/run counters_h200 --json build/h200-counters.json      about a minute

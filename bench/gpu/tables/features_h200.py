@@ -39,7 +39,7 @@ TITLES = {
     "rng": "keep bits, 32 heads of 8192 x 8192, ms",
     "tiles": f"S = {TOKENS}, causal",
     "heads": "wide and odd heads; a pair is the width of queries and of values",
-    "f16": "f16 beside bf16",
+    "f16": "f16 and bf16",
     "blocks": "S = 8192, full",
 }
 

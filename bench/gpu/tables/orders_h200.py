@@ -1,4 +1,4 @@
-"""The orders of sums of the backward pass on one H200, beside the laboratory's prediction.
+"""The orders of sums of the backward pass on one H200, and the laboratory's prediction.
 
 Every order of a row runs in the dense kernel. Shift and symmetric run in groups of 32 and in waves
 over all multiprocessors, pinned as published; `plain` is the default order as users run it. The

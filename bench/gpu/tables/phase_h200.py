@@ -1,6 +1,6 @@
 """Head sizes above 256, by phases, on one H200.
 
-Beside ours stand PyTorch's math and memory-efficient backends under deterministic algorithms, and
+Peers are PyTorch's math and memory-efficient backends under deterministic algorithms, and
 flash where it takes the row. Bars of 512 at 8k are scaled by an 8192^3 product of the same run over
 690 TFLOP/s; in all rows the backward pass is to have twice the speed of the best other. The last row
 is one head of 128k rows: that it runs, in its workspace.

@@ -1,7 +1,7 @@
 """Both passes of attention with dropout in segments of rows on one H200, ms.
 
 32 heads of size 128, p = 0.1, at 16k tokens (1 to 16 segments) and 128k tokens (8 to 64; the bits of
-all rows would take 64 GiB), beside bits made inside. The results of all must have the same bits.
+all rows would take 64 GiB), and bits made inside. The results of all must have the same bits.
 """
 
 from __future__ import annotations

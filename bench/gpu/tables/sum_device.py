@@ -1,4 +1,4 @@
-"""The tree sum of arrays of 64 Mi elements beside a copy on the device, ms; bytes read and written
+"""The tree sum of arrays of 64 Mi elements and a copy on the device, ms; bytes read and written
 per time of one over the other, which must be 0.80."""
 
 from __future__ import annotations

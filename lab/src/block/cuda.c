@@ -1,5 +1,5 @@
 /* cuda.c: the operations of a block on a device: memory, streams and keep bits by libordo, the rest
- * by libordo_lab_cuda.so, which lies beside libordo's own module and is loaded on demand.
+ * by libordo_lab_cuda.so, which lies in the folder of libordo's module and is loaded on demand.
  *
  * Work runs on one stream; bits made and attention run beside it are on a second one, between two
  * events. */

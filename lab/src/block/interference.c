@@ -1,4 +1,4 @@
-/* interference.c: a product and the making of keep bits beside each other on a device.
+/* interference.c: a product and the making of keep bits at the same time on a device.
  *
  * "Beside" is measured from one side at a time: the other side has three times the work, so that it
  * runs all the while. */

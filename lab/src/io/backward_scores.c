@@ -111,7 +111,7 @@ static void phase_p(const ordo_io_job *job, panel at, int64_t i, int64_t rows, i
     ordo_io_release(fast, mark);
 }
 
-/* p is loaded row by row: fast memory holds one row of p and one delta beside the tile of dp. */
+/* p is loaded row by row: fast memory holds one row of p, one delta and the tile of dp. */
 static void phase_ds(const ordo_io_job *job, panel at, int64_t i, int64_t rows, int64_t j,
                      int64_t cols)
 {

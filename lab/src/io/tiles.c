@@ -102,7 +102,7 @@ typedef struct extent {
     int64_t x, y;
 } extent;
 
-/* Try the second size as large as fits beside the first and, if `far`, fractions of that. */
+/* Try the second size as large as fits with the first and, if `far`, fractions of that. */
 static void try_pair(search *s, ordo_io_tiles *t, extent first, extent second, bool far)
 {
     if (!widen(s, t, second.field, second.x))

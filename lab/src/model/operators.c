@@ -350,7 +350,7 @@ static double fused_seconds(const job_list *list, size_t reader)
     return simulate(&l);
 }
 
-/* Move the bits to a stream of their own, from the start of kernel k on, and run the list. */
+/* Move the bits to a second stream, from the start of kernel k on, and run the list. */
 static double run_beside(job_list *l, int64_t k)
 {
     job *bits = &l->jobs[l->rng];

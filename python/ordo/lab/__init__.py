@@ -1,4 +1,4 @@
-"""ordo.lab: the laboratory beside ordo, on libordo_lab. Nothing else in the package needs it.
+"""ordo.lab: the laboratory, on libordo_lab. Nothing else in the package needs it.
 
     ordo.lab.timeline(mask="causal", key_tiles=8, heads=4, order="ascending").info.makespan
 

@@ -159,7 +159,7 @@ PROTOTYPES: dict[str, Prototype] = {
 
 
 def _find() -> tuple[ctypes.CDLL, str]:
-    """Beside libordo; where that came by its bare name, the system's."""
+    """In the folder of libordo; where that came by its bare name, the system's."""
     folder = os.path.dirname(libordo)
     places = [os.path.join(folder, name) for name in ("libordo_lab.so", "libordo_lab.so.0")]
     found = [place for place in places if os.path.exists(place)] if folder else places[1:]
@@ -167,7 +167,7 @@ def _find() -> tuple[ctypes.CDLL, str]:
         return ctypes.CDLL(found[0]), found[0]
     except IndexError:
         raise ImportError(
-            f"libordo_lab not found: expected {places[0]}, beside libordo; ordo.lab needs it"
+            f"libordo_lab not found: expected {places[0]}, with libordo; ordo.lab needs it"
         ) from None
     except OSError as error:
         raise ImportError(f"libordo_lab cannot be loaded: {error}") from None

@@ -48,7 +48,7 @@ class Schedule:
     reduce: int = 5
     latency: int = 0
     compute_partial: int = 0  # of partial tiles; 0 = compute
-    overlap: int = 0  # reductions in flight behind the computation; 0 = serial
+    overlap: int = 0  # reductions in flight during the computation; 0 = serial
     record: bool = False  # keep every step, for Timeline.steps and Timeline.critical
 
     def auto(self) -> Order:

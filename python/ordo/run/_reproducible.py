@@ -1,4 +1,4 @@
-"""Set what a training step needs, beside attention, to give the same bits again."""
+"""Set what a training step needs, in addition to attention, to give the same bits again."""
 
 from __future__ import annotations
 

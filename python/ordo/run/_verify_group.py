@@ -1,4 +1,4 @@
-"""Runs of a step in processes of their own: as ranks of a group, and killed on the way."""
+"""Runs of a step in separate processes: as ranks of a group, and killed on the way."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Run:
     outputs: list[tuple[str, list[int]]] = field(default_factory=list)
 
     def difference(self, other: Run, resumed: bool = False) -> str | None:
-        """The first name whose digest is another one. A run that was resumed behind its last step
+        """The first name whose digest is another one. A run that was resumed after its last step
         has no gradients: these are not compared then."""
         for name, value in self.digests.items():
             if resumed and name.startswith(GRADIENT) and name not in other.digests:

@@ -87,7 +87,7 @@ typedef struct ordo_block_job {
 /* Experiments: with 3 or 5 rounds keep bits are correlated and must not be used for training. The
  * generator `compare` draws 32 bits per element from a linear counter and compares them one by one,
  * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h, and only cuda has it. Both
- * exist only as kernels of their own: passes that make bits inside are refused with them. */
+ * exist only as separate kernels: passes that make bits inside are refused with them. */
 
 typedef struct ordo_block_runner ordo_block_runner;
 
@@ -101,8 +101,8 @@ ORDO_API ordo_status ordo_block_runner_create(ordo_block_runner **runner,
 /* Wait for all work and free everything. NULL is allowed. */
 ORDO_API void ordo_block_runner_destroy(ordo_block_runner *runner);
 
-/* The tensors that can be read and written. Gradients are at the same distance behind
- * ORDO_BLOCK_DX as their tensors are behind ORDO_BLOCK_X. */
+/* The tensors that can be read and written. The gradient of tensor t is
+ * ORDO_BLOCK_DX + t - ORDO_BLOCK_X. */
 typedef enum ordo_block_tensor {
     ORDO_BLOCK_X = 0,
     ORDO_BLOCK_G1 = 1, /* norm gains, f32 */

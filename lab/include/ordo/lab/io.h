@@ -289,7 +289,7 @@ typedef struct ordo_io_hbm {
     int64_t most_bytes;  /* without L2: all that the kernels ask for */
     double scores;       /* pairs of a query and a key, of all heads and sequences */
     double chains_ns;    /* backward by flash: what the chains take by the simulation alone, */
-    double ns;           /* and the pass, with the traffic beside them; other forms: 0 */
+    double ns;           /* and the pass, with its traffic; other forms: 0 */
     /* In bytes, by kernel; a name that is NULL ends the list. The last one, "left in L2", is what
      * is still to be written when the pass ends. */
     ordo_io_traffic kernels[ORDO_IO_KERNELS];

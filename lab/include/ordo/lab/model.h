@@ -78,7 +78,7 @@ ORDO_API ordo_status ordo_model_attention_constant(const ordo_model *model,
                                                    const ordo_attention_shape *shape,
                                                    const char **name);
 
-/* Time of making `elements` keep bits, packed, in a kernel of their own. Returns
+/* Time of making `elements` keep bits, packed, in a separate kernel. Returns
  * ORDO_ERR_UNSUPPORTED for a combination of rounds, bits and generator whose instructions are not
  * known; the message lists those that are. */
 ORDO_API ordo_status ordo_model_rng(const ordo_model *model, const ordo_rng *rng, double elements,
@@ -141,7 +141,7 @@ typedef struct ordo_block_report {
     ordo_kernel_time attention_given;    /* forward, keep bits given */
     ordo_kernel_time attention_made;     /* forward, keep bits made inside */
     ordo_kernel_time attention_backward; /* without dropout */
-    ordo_kernel_time rng;                /* making the keep bits in a kernel of their own */
+    ordo_kernel_time rng;                /* making the keep bits in a separate kernel */
     double gemm_seconds;                 /* of the GEMMs that can hide making the bits */
     double gemm_then_rng;                /* these GEMMs, then the bits */
     double gemm_beside_rng;              /* these GEMMs and the bits at the same time */
@@ -219,12 +219,12 @@ typedef struct ordo_overlap_report {
     double fused;           /* with attention that makes its bits; 0 if that is not predicted */
     double seconds;         /* in the recommended mode */
     ordo_dropout_mode mode; /* sequential (as given), fused or overlapped */
-    int64_t beside;         /* best kernel to start the bits with, on a stream of their own; -1 */
+    int64_t beside;         /* best kernel to start the bits with, on a second stream; -1 */
     bool no_difference;     /* that place gains no more than measurements vary */
 } ordo_overlap_report;
 
 /* Find the best place for the one kernel of the list that makes keep bits: where the list has it,
- * on a stream of its own from the start of another kernel on, or inside attention. `times` has one
+ * on a second stream from the start of another kernel on, or inside attention. `times` has one
  * element per kernel. Kernels of matrix products whose registers leave no room exclude others from
  * the multiprocessors; the rest share resources. Returns ORDO_ERR_ARGUMENT for a list without a
  * kernel that makes bits or reads them, for dependencies in a cycle, and for a kernel that cannot

@@ -30,7 +30,7 @@ typedef struct ordo_schedule {
     int64_t overlap;         /* additions that may run while later steps compute; 0 = none */
     bool record;        /* keep every step, for ordo_timeline_step_at() and the critical path */
     int64_t kv_heads;   /* a chain takes the heads that share its keys; 0 = heads */
-    ordo_window window; /* in key tiles, beside the diagonal of the mask */
+    ordo_window window; /* in key tiles, relative to the diagonal of the mask */
 
     /* NULL, or a block mask in addition, the same for all heads: one byte per query tile and key
      * tile, row-major; 0 hides the tile. Orders shift and symmetric have no such schedules. */

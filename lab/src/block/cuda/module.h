@@ -1,5 +1,5 @@
 /* module.h: the interface between libordo_lab and libordo_lab_cuda.so: what a block needs on a
- * device beside libordo's attention. Both come from one build.
+ * device in addition to libordo's attention. Both come from one build.
  *
  * The functions return a status and, where that is not ORDO_OK, write why into the caller's buffer.
  * They launch on a stream without waiting, unless they say so. Activations and weights are bf16,
