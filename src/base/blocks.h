@@ -2,6 +2,7 @@
 #ifndef BASE_BLOCKS_H
 #define BASE_BLOCKS_H
 
+#include "base/keep.h"
 #include "ordo/blocks.h"
 
 /* One of the masks of an ordo_block_mask. */
@@ -49,13 +50,32 @@ static inline bool ordo_block_partial(const ordo_block_view *view, int32_t entry
     return view->first && view->last && !(entry & ORDO_BLOCK_WHOLE);
 }
 
+/* The bits of columns first .. last of a block; bits outside it are left out. */
+static inline void ordo_columns_between(int64_t first, int64_t last, uint32_t columns[4])
+{
+    for (int64_t w = 0; w < 4; w++) {
+        const int64_t low = first - 32 * w, high = last - 32 * w;
+        const uint32_t from = low <= 0 ? UINT32_MAX : low > 31 ? 0 : UINT32_MAX << low;
+        const uint32_t to = high < 0 ? 0 : high >= 31 ? UINT32_MAX : UINT32_MAX >> (31 - high);
+        columns[w] = from & to;
+    }
+}
+
+/* The columns of a partial block that a row sees, as 128 bits, lowest first. */
+static inline void ordo_block_columns(const ordo_block_view *view, int64_t row, int64_t key,
+                                      uint32_t columns[4])
+{
+    const int64_t left = key * ORDO_BLOCK;
+    ordo_columns_between(view->first[row] - left, view->last[row] - left, columns);
+}
+
 /* Whether the mask lets row i see column j. */
 static inline bool ordo_block_sees(const ordo_block_view *view, int64_t i, int64_t j)
 {
     const int32_t entry = ordo_block_entry(view, i / ORDO_BLOCK, j / ORDO_BLOCK);
     if (entry < 0)
         return false;
-    if (!view->first || !view->last || !ordo_block_partial(view, entry))
+    if (!ordo_block_partial(view, entry))
         return true;
     return view->first[i] <= j && j <= view->last[i];
 }

@@ -173,18 +173,34 @@ ORDO_HD bool ordo_keep_stored(const uint32_t *words, int64_t cols, int64_t row, 
            1;
 }
 
+/* Bit i of byte j becomes bit j of byte i. */
+ORDO_HD uint64_t ordo_keep_transpose(uint64_t x)
+{
+    uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
+    x ^= t ^ t << 7;
+    t = (x ^ x >> 14) & 0x0000cccc0000cccc;
+    x ^= t ^ t << 14;
+    t = (x ^ x >> 28) & 0x00000000f0f0f0f0;
+    return x ^ t ^ t << 28;
+}
+
 /* The four words of one row of a block as 128 bits in the order of the columns, lowest first. */
 ORDO_HD void ordo_keep_columns(const uint32_t quads[4], uint32_t columns[4])
 {
-    for (int i = 0; i < 4; i++)
-        columns[i] = 0;
-    for (int group = 0; group < 8; group++) /* of 16 columns: 2q, 2q+1, 2q+8, 2q+9 from quad q */
-        for (int q = 0; q < 4; q++) {
-            const uint32_t m = quads[q] << group;
-            const uint32_t pair = (m >> 7 & 1) | (m >> 14 & 2);
-            const uint32_t next = (m >> 23 & 1) | (m >> 30 & 2);
-            columns[group / 2] |= (pair | next << 8) << (16 * (group & 1) + 2 * q);
-        }
+    /* Of each 16 columns, 8 are in the low halves of the words and 8 in the high ones, by quads:
+     * one bit in each of 8 bytes. */
+    uint64_t low = 0, high = 0;
+    for (int q = 0; q < 4; q++) {
+        low |= (uint64_t)(quads[q] & 0xffff) << (16 * q);
+        high |= (uint64_t)(quads[q] >> 16) << (16 * q);
+    }
+    low = ordo_keep_transpose(low);
+    high = ordo_keep_transpose(high);
+    for (int i = 0; i < 4; i++) { /* the top bit of a byte is the first column */
+        const int first = 56 - 16 * i, second = first - 8;
+        columns[i] = (uint32_t)(low >> first & 255) | (uint32_t)(high >> first & 255) << 8 |
+                     (uint32_t)(low >> second & 255) << 16 | (uint32_t)(high >> second & 255) << 24;
+    }
 }
 
 #endif

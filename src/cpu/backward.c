@@ -41,8 +41,8 @@ typedef struct backward_job {
 /* One worker's panels. */
 typedef struct panels {
     float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
-    float *slots;  /* partials for the thread that has the chain's next part */
-    float *limits; /* of rows, with a block mask */
+    float *slots;   /* partials for the thread that has the chain's next part */
+    uint32_t *seen; /* elements of a partial block */
     uint32_t *keep;
     uint64_t random;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
@@ -70,7 +70,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->dp = ordo_arena_take(&arena, keys * (size_t)w->ld_s);
     w->part = ordo_arena_take(&arena, rows * ld);
     w->slots = ordo_arena_take(&arena, job->parts > 1 ? ORDO_SLOTS * rows * ld : 0);
-    w->limits = ordo_arena_take(&arena, p->lists ? 2 * 16 * (size_t)w->groups : 0);
+    w->seen = ordo_arena_take(&arena, p->lists ? ORDO_BLOCK / 2 * (size_t)w->groups : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
 }
@@ -151,12 +151,12 @@ static bool rows_finite(const backward_job *job, const chain *c, int64_t head, i
     return ordo_panel_finite(&job->rows.ready[place_of(job, c, head, i)]);
 }
 
-/* A tile as the mask leaves it, whose limits stay until the next tile's. */
+/* A tile as the mask leaves it, whose elements stay until the next tile's. */
 static ordo_patch bare_patch(const backward_job *job, const panels *w, const chain *c, int64_t head,
                              int32_t i)
 {
     ordo_patch patch = ordo_cpu_patch(&job->pass, &c->walk.band, i, c->j, c->b, head, w->ld_s);
-    ordo_cpu_patch_intervals(&job->pass, c->b, head, &patch, w->limits);
+    ordo_cpu_patch_elements(&job->pass, c->b, head, &patch, w->seen);
     return patch;
 }
 

@@ -1,4 +1,4 @@
-/* blocks.c: makes the lists of a block mask, and hides what its intervals leave out. */
+/* blocks.c: makes the lists of a block mask, and hides what its partial blocks leave out. */
 #include "cpu/blocks.h"
 
 #include <stdlib.h>
@@ -44,18 +44,21 @@ const ordo_lists *ordo_cpu_lists(const ordo_cpu_pass *pass, int64_t b, int64_t h
 
 /* ---- tiles ---- */
 
-/* The columns of a patch that row r sees, by the band and its interval. */
-static ordo_span row_span(const ordo_patch *patch, const ordo_block_view *view, int r)
+/* The columns of row r of a patch that its band and its block leave, counted from the tile. */
+static void row_columns(const ordo_patch *patch, const ordo_block_view *view, int r,
+                        uint32_t columns[4])
 {
-    const int64_t row = patch->row + r, low = view->first[row] - patch->col;
-    const int64_t high = view->last[row] - patch->col;
-    return (ordo_span) { .first = ordo_max32(ordo_max32(0, r + patch->scores.low), (int32_t)low),
-                         .last = ordo_min32(ordo_min32(patch->cols - 1, r + patch->scores.high),
-                                            (int32_t)high) };
+    const ordo_scores *z = &patch->scores;
+    const int64_t low = ordo_max32(0, r + z->low), high = ordo_min32(z->cols - 1, r + z->high);
+    uint32_t band[4];
+    ordo_block_columns(view, patch->row + r, patch->col / ORDO_BLOCK, columns);
+    ordo_columns_between(z->origin + low, z->origin + high, band);
+    for (int w = 0; w < 4; w++)
+        columns[w] &= band[w];
 }
 
-void ordo_cpu_patch_intervals(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
-                              float *limits)
+void ordo_cpu_patch_elements(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                             uint32_t *seen)
 {
     if (!pass->lists || patch->cols == 0)
         return;
@@ -64,24 +67,28 @@ void ordo_cpu_patch_intervals(const ordo_cpu_pass *pass, int64_t b, int64_t head
     if (!ordo_block_partial(&view, entry))
         return;
     const int rows = patch->rows, padded = (rows + 15) / 16 * 16;
-    ordo_span all = { patch->cols, -1 };
+    uint32_t all[4], any[4] = { 0 };
     bool partial = false;
+    ordo_columns_between(patch->skipped, patch->skipped + patch->cols - 1, all);
     for (int r = 0; r < padded; r++) {
-        ordo_span own = { 0, patch->cols - 1 };
+        uint32_t columns[4] = { 0 };
         if (r < rows)
-            own = row_span(patch, &view, r);
-        limits[r] = (float)own.first;
-        limits[padded + r] = (float)own.last;
-        partial |= own.first > 0 || own.last < patch->cols - 1;
-        if (r < rows && own.first <= own.last) {
-            all.first = ordo_min32(all.first, own.first);
-            all.last = ordo_max32(all.last, own.last);
+            row_columns(patch, &view, r, columns);
+        for (int w = 0; w < 4; w++) {
+            seen[w * padded + r] = columns[w];
+            any[w] |= columns[w];
+            partial |= r < rows && columns[w] != all[w];
         }
     }
     if (!partial)
         return;
+    int first = 0, end = ORDO_BLOCK;
+    while (first < end && !(any[first / 32] >> first % 32 & 1))
+        first++;
+    while (end > first && !(any[(end - 1) / 32] >> (end - 1) % 32 & 1))
+        end--;
     patch->scores.partial = true;
-    patch->scores.first = limits;
-    patch->scores.last = limits + padded;
-    ordo_cpu_patch_narrow(patch, patch->skipped + all.first, patch->skipped + all.last + 1);
+    patch->scores.seen = seen;
+    patch->scores.seen_rows = padded;
+    ordo_cpu_patch_narrow(patch, first, end);
 }

@@ -32,10 +32,10 @@ static inline int32_t ordo_cpu_visit(const ordo_cpu_pass *pass, const ordo_walk 
     return pass->lists ? ordo_lists_visit(walk->nq, walk->kind, t) : ordo_walk_visit(walk, j, t);
 }
 
-/* Narrow a patch by the intervals of a block mask, if its block is partial: to the columns that
- * some row sees. `limits` then holds the interval of each row, twice 16 floats per group of 16
- * rows, while the patch is used. Without a block mask it may be NULL. */
-void ordo_cpu_patch_intervals(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
-                              float *limits);
+/* Narrow a patch by its block, if that is partial: to the columns that some row sees. `seen` then
+ * holds what each row sees, as ordo_scores.seen, while the patch is used: a word for each 32
+ * columns of a row, of rows padded to 16. Without a block mask it may be NULL. */
+void ordo_cpu_patch_elements(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                             uint32_t *seen);
 
 #endif

@@ -40,8 +40,8 @@ typedef struct forward_job {
 /* One worker's panels; its own kt and v if keys are not shared. */
 typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
-    float *limits; /* of rows, with a block mask */
-    void *stored;  /* a tile of keys or values whose rows are not all in one place */
+    void *stored;   /* a tile of keys or values whose rows are not all in one place */
+    uint32_t *seen; /* elements of a partial block */
     uint32_t *keep;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
 } panels;
@@ -71,7 +71,7 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     w->m = ordo_arena_take(&arena, tiles * rows);
     w->l = ordo_arena_take(&arena, tiles * rows);
     w->alpha = ordo_arena_take(&arena, rows);
-    w->limits = ordo_arena_take(&arena, p->lists ? 2 * rows : 0);
+    w->seen = ordo_arena_take(&arena, p->lists ? ORDO_BLOCK / 32 * rows : 0);
     const int most = p->dim > p->v_dim ? p->dim : p->v_dim;
     w->stored = ordo_arena_take(&arena, scattered(p) ? bk * (size_t)most : 0);
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
@@ -248,7 +248,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     ordo_patch patch = ordo_cpu_patch(p, &it->band, i, j, it->b, it->head, w->ld_q);
     const size_t at = panel_row(job, i - it->first);
     float *o = w->o + at * (size_t)p->v_ld;
-    ordo_cpu_patch_intervals(p, it->b, it->head, &patch, w->limits);
+    ordo_cpu_patch_elements(p, it->b, it->head, &patch, w->seen);
     ordo_cpu_patch_narrow(&patch, unstored(p, it, j), it->band.bk);
     const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)

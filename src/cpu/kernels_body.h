@@ -165,10 +165,10 @@ static inline v16 capped(const ordo_scores *z, v16 s, v16 *slope)
     return v_less(size, bend, near, v_less(y, zero, v_sub(zero, far), far));
 }
 
-/* All of rows r .. r+15 see column c; not known of rows with intervals. */
+/* All of rows r .. r+15 see column c; not known of rows with bits. */
 static inline bool all_see(const ordo_scores *z, int r, int c)
 {
-    if (z->first)
+    if (z->seen)
         return false;
     return c - (r + 15) >= z->low && c - r <= z->high;
 }
@@ -178,9 +178,10 @@ static inline bool all_see(const ordo_scores *z, int r, int c)
 static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
 {
     enum { FAR = 1 << 22 };
-    if (z->first) {
-        const v16 at = v_all((float)(c + z->origin));
-        return v_less(v_load(z->last + r), at, other, v_less(at, v_load(z->first + r), other, x));
+    if (z->seen) {
+        const int at = c + z->origin;
+        const uint32_t *words = z->seen + (ptrdiff_t)(at / 32) * z->seen_rows + r;
+        return v_less(v_all(0), v_keep(v_all(1), words, 1u << at % 32), x, other);
     }
     const int low = z->low < -FAR ? -FAR : z->low > FAR ? FAR : z->low;
     const int high = z->high < -FAR ? -FAR : z->high > FAR ? FAR : z->high;

@@ -217,6 +217,7 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
         .rows = rows,
         .cols = patch.cols,
         .ld = ld,
+        .origin = skipped,
         .low = low < -ORDO_BAND_OPEN ? -ORDO_BAND_OPEN : (int)low,
         .high = high > ORDO_BAND_OPEN ? ORDO_BAND_OPEN : (int)high,
         .scale2 = (float)(p->scale * ORDO_LOG2_E),
@@ -247,8 +248,9 @@ void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end)
 
 static bool element_visible(const ordo_scores *z, int r, int c)
 {
-    if (z->first)
-        return z->first[r] <= (float)(c + z->origin) && (float)(c + z->origin) <= z->last[r];
+    const int at = c + z->origin;
+    if (z->seen)
+        return z->seen[(ptrdiff_t)(at / 32) * z->seen_rows + r] >> at % 32 & 1;
     return c - r >= z->low && c - r <= z->high;
 }
 

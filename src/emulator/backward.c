@@ -164,13 +164,13 @@ typedef struct visit_row {
     int64_t b, head;
     int32_t row, key0;
     float lse2, delta;
-    ordo_span seen;
+    uint32_t seen[8];
 } visit_row;
 
-static void hide(float *x, int n, ordo_span seen, float value)
+static void hide(float *x, int n, const uint32_t *seen, float value)
 {
     for (int j = 0; j < n; j++)
-        if (j < seen.first || j > seen.last)
+        if (!ordo_emulator_bit(seen, j))
             x[j] = value;
 }
 
@@ -254,15 +254,15 @@ static void gradients(backward *w, int64_t head, int32_t row0, int32_t key0)
     for (int i = 0; i < w->rows; i++) {
         const size_t at = (size_t)i * (size_t)w->keys;
         uint32_t bits[8];
-        const visit_row r = {
+        visit_row r = {
             .b = w->b,
             .head = head,
             .row = row0 + i,
             .key0 = key0,
             .lse2 = w->lse2[i],
             .delta = w->delta[i],
-            .seen = ordo_emulator_sees(pass, w->b, head, row0 + i, key0, w->keys),
         };
+        ordo_emulator_sees(pass, w->b, head, r.row, key0, w->keys, r.seen);
         if (pass->dropout)
             ordo_emulator_kept(pass, w->b, head, r.row, key0, w->keys, bits);
         probabilities(w, &r, w->s + at);

@@ -191,12 +191,13 @@ static void probabilities(forward *f, block *k, int i, int32_t j, float *s)
 {
     const ordo_emulator_pass *pass = f->pass;
     const int32_t row = k->row + i, key0 = j * f->columns;
-    const ordo_span seen = ordo_emulator_sees(pass, f->b, f->head, row, key0, f->columns);
+    uint32_t seen[8];
+    ordo_emulator_sees(pass, f->b, f->head, row, key0, f->columns, seen);
     if (pass->has_rule)
         ordo_emulator_apply_rule(pass, s, f->columns, ordo_emulator_slope(pass, f->b, f->head),
                                  row + pass->sequences[f->b].diagonal - key0);
     for (int c = 0; c < f->columns; c++)
-        if (c < seen.first || c > seen.last)
+        if (!ordo_emulator_bit(seen, c))
             s[c] = -INFINITY;
     soften(s, f->columns, pass->scale_log2, &k->rows[i]);
     if (k->begun)

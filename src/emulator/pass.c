@@ -347,27 +347,26 @@ const ordo_lists *ordo_emulator_lists(const ordo_emulator_pass *pass, int64_t b,
     return &pass->lists[(own_lists(pass) > 1 ? b : 0) * heads + (heads > 1 ? head : 0)];
 }
 
-ordo_span ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
-                             int32_t key0, int32_t keys)
+void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                        int32_t key0, int32_t keys, uint32_t words[8])
 {
     const ordo_emulator_sequence *s = &pass->sequences[b];
-    ordo_span seen = { ordo_max32(ordo_max32(key0, s->kv_start), row + s->low),
-                       ordo_min32(ordo_min32(key0 + keys, s->kv_len) - 1, row + s->high) };
-    if (row >= s->q_len)
-        seen.last = seen.first - 1;
-    if (pass->lists && seen.first <= seen.last) {
-        const ordo_block_view view = ordo_block_view_of(pass->call->block_mask, b, head);
-        const int32_t entry = ordo_block_entry(&view, row / ORDO_BLOCK, key0 / ORDO_BLOCK);
-        if (entry < 0) {
-            seen.last = seen.first - 1;
-        } else if (ordo_block_partial(&view, entry)) {
-            seen.first = ordo_max32(seen.first, view.first[row]);
-            seen.last = ordo_min32(seen.last, view.last[row]);
-        }
-    }
-    seen.first -= key0;
-    seen.last -= key0;
-    return seen;
+    const int32_t first = ordo_max32(ordo_max32(key0, s->kv_start), row + s->low) - key0;
+    const int32_t last = ordo_min32(ordo_min32(key0 + keys, s->kv_len) - 1, row + s->high) - key0;
+    const bool any = row < s->q_len && first <= last;
+    ordo_columns_between(any ? first : 0, any ? last : -1, words);
+    ordo_columns_between(any ? first - 128 : 0, any ? last - 128 : -1, words + 4);
+    if (!pass->lists || !any)
+        return;
+    const ordo_block_view view = ordo_block_view_of(pass->call->block_mask, b, head);
+    const int32_t entry = ordo_block_entry(&view, row / ORDO_BLOCK, key0 / ORDO_BLOCK);
+    uint32_t own[4] = { 0 };
+    if (entry >= 0 && !ordo_block_partial(&view, entry))
+        return;
+    if (entry >= 0)
+        ordo_block_columns(&view, row, key0 / ORDO_BLOCK, own);
+    for (int w = 0; w < 4; w++)
+        words[w] &= own[w];
 }
 
 void ordo_emulator_kept(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,

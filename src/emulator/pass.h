@@ -108,13 +108,12 @@ void ordo_emulator_put_sink(const ordo_emulator_pass *pass, int64_t b, int64_t h
  * backward pass, or of 64 rows for a forward pass. */
 const ordo_lists *ordo_emulator_lists(const ordo_emulator_pass *pass, int64_t b, int64_t head);
 
-/* The columns of the `keys` from key0 on that a row sees, counted from key0: a row sees one
- * interval of a tile of keys, because a tile is a block if there is a block mask. */
-ordo_span ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
-                             int32_t key0, int32_t keys);
+/* Which of the `keys` (64, 128 or 256) from key0 on, a multiple of 64, a row sees: bit c % 32 of
+ * word c / 32. A tile of keys is a block if there is a block mask. */
+void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                        int32_t key0, int32_t keys, uint32_t words[8]);
 
-/* The keep bits of a row for the `keys` (64, 128 or 256) from key0 on, a multiple of 64: bit c % 32
- * of word c / 32. Rows past the end keep all. */
+/* The keep bits of a row for the same keys, likewise. Rows past the end keep all. */
 void ordo_emulator_kept(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
                         int32_t key0, int32_t keys, uint32_t words[8]);
 

@@ -1,11 +1,11 @@
-/* lists.c: lists the key tiles that each query tile sees through a block mask. */
+/* lists.c: lists the key tiles that each query tile sees through a block mask or element mask. */
 #include "plan/lists.h"
 
 #include <stdlib.h>
 
 #include "base/status.h"
 
-/* Whether a row of the tile sees a column of block `key` that its interval and the band leave. */
+/* Whether a row of the tile sees a column of partial block `key` that the band leaves. */
 static bool some_row_sees(const ordo_band *band, const ordo_block_view *view, int32_t i,
                           int32_t key)
 {
@@ -13,9 +13,12 @@ static bool some_row_sees(const ordo_band *band, const ordo_block_view *view, in
     const int32_t left = key * ORDO_BLOCK;
     const int32_t right = ordo_min32(left + ORDO_BLOCK, band->kv_len) - 1;
     for (int32_t r = i * band->bq; r < end; r++) {
-        const int32_t low = ordo_max32(ordo_max32(left, view->first[r]), r + band->low);
-        const int32_t high = ordo_min32(ordo_min32(right, view->last[r]), r + band->high);
-        if (low <= high)
+        const int32_t low = ordo_max32(left, r + band->low);
+        const int32_t high = ordo_min32(right, r + band->high);
+        uint32_t own[4], limit[4];
+        ordo_block_columns(view, r, key, own);
+        ordo_columns_between(low - left, high - left, limit);
+        if ((own[0] & limit[0]) | (own[1] & limit[1]) | (own[2] & limit[2]) | (own[3] & limit[3]))
             return true;
     }
     return false;
