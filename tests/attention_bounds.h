@@ -318,8 +318,8 @@ static inline bound_head bound_open(const attention_case *c, const ordo_plan *pl
     const int64_t group = p->heads / p->kv_heads;
     h.k = bound_gather(c, c->call.k.data, true, b, head / group, p->head_dim);
     h.v = bound_gather(c, c->call.v.data, true, b, head / group, p->v_head_dim);
-    if (c->blocks)
-        h.blocks = ordo_block_view_of(c->blocks, b, head);
+    if (c->blocks || c->call.seen)
+        h.blocks = ordo_block_view_of(c->call.seen ? c->call.seen : c->blocks, b, head);
     h.lse = calloc((size_t)h.rows + 1, sizeof *h.lse);
     h.dlse = calloc((size_t)h.rows + 1, sizeof *h.dlse);
     for (int64_t i = 0; i < h.rows; i++) {

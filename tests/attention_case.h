@@ -19,6 +19,7 @@
 #include "base/keep.h"
 #include "check.h"
 #include "ordo/attention.h"
+#include "ordo/seen.h"
 #include "ref/attention.h"
 
 enum { CASE_BATCH_MAX = 8, CASE_SLOPES = 64, CASE_POISON = 0xa5 };
@@ -34,6 +35,8 @@ typedef struct attention_case {
     float sink[CASE_SLOPES], dsink[CASE_SLOPES], dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
     uint32_t *bits;          /* stored keep bits, or NULL */
     ordo_block_mask *blocks; /* or NULL */
+    ordo_block_mask seen;    /* an element mask, or zeros, */
+    void *seen_memory;       /* and where it lies */
     float *dlse;             /* set before case_open(): wanted */
     double strength;         /* of q and k; 0 = 1 */
     int poison;              /* byte that outputs and workspace are filled with; 0 = CASE_POISON */
@@ -239,6 +242,33 @@ static inline void case_close(attention_case *c)
     for (int x = 0; x < 11; x++)
         free(pieces[x]);
     ordo_block_mask_destroy(c->blocks);
+    free(c->seen_memory);
+}
+
+/* What a test cannot go on without. */
+static inline void case_must(ordo_status status)
+{
+    if (status != ORDO_OK) {
+        printf("  %s\n", ordo_last_error());
+        exit(1);
+    }
+}
+
+/* Give the case an element mask of bytes (sequences or 1, heads or 1, q_len, kv_len). */
+static inline void case_set_seen(attention_case *c, const unsigned char *elements,
+                                 bool per_sequence, bool per_head)
+{
+    ordo_problem *p = &c->problem;
+    const int64_t head = p->q_len * p->kv_len, heads = per_head ? p->heads : 1;
+    const int64_t strides[] = { heads * head, head, p->kv_len, 1 };
+    size_t bytes = 0;
+    p->seen = (ordo_seen_limits) { true, per_sequence, per_head };
+    case_must(ordo_seen_bytes(p, &bytes));
+    free(c->seen_memory);
+    c->seen_memory = case_alloc(bytes, 1);
+    c->seen = (ordo_block_mask)ORDO_BLOCK_MASK_INIT;
+    case_must(ordo_seen_make(&c->seen, p, elements, strides, c->seen_memory, bytes));
+    c->call.seen = &c->seen;
 }
 
 /* Give the case a block mask, which it then owns. */
@@ -328,12 +358,13 @@ static inline void case_print(const attention_case *c)
     const ordo_problem *p = &c->problem;
     printf("    dtype %d layout %d batch %d heads %d/%d from %d of %d q %d kv %d dim %d/%d mask %d "
            "window %d,%d,%d softcap %g scale %g alibi %d p %g bits %d keying %d stored %d dlse %d "
-           "sinks %d; lengths",
+           "sinks %d seen %d,%d,%d; lengths",
            (int)p->dtype, (int)p->layout, (int)p->batch, (int)p->heads, (int)p->kv_heads,
            (int)p->shard.head0, (int)p->shard.heads_total, (int)p->q_len, (int)p->kv_len,
            (int)p->head_dim, (int)p->v_head_dim, (int)p->mask, p->window.on, (int)p->window.left,
            (int)p->window.right, p->softcap, p->scale, p->alibi, p->dropout.p, p->dropout.bits,
-           (int)p->dropout.keying, c->bits != NULL, c->dlse != NULL, c->call.sink != NULL);
+           (int)p->dropout.keying, c->bits != NULL, c->dlse != NULL, c->call.sink != NULL,
+           p->seen.on, p->seen.per_sequence, p->seen.per_head);
     for (int b = 0; b < p->batch; b++)
         printf(" %dx%d", (int)case_length(c, false, b), (int)case_length(c, true, b));
     printf("\n");

@@ -5,15 +5,6 @@
 #include "attention_case.h"
 #include "base/blocks.h"
 
-/* What a test cannot go on without. */
-static inline void block_must(ordo_status status)
-{
-    if (status != ORDO_OK) {
-        printf("  %s\n", ordo_last_error());
-        exit(1);
-    }
-}
-
 enum { BLOCK_KINDS = 7 };
 
 /* One mask: intervals of any kind, or blocks of any density with intervals in some of them. Rows
@@ -36,14 +27,14 @@ static inline ordo_block_mask *block_random_one(uint64_t *seed, int64_t q_len, i
                                          : kv_len - 1);
     }
     if (kind == 0 && q_len == kv_len)
-        block_must(ordo_block_mask_from_documents(&mask, q_len, ids));
+        case_must(ordo_block_mask_from_documents(&mask, q_len, ids));
     else if (kind == 1)
-        block_must(ordo_block_mask_from_chunks(&mask, q_len, kv_len, check_between(seed, 1, 200),
-                                               check_between(seed, 0, kv_len)));
+        case_must(ordo_block_mask_from_chunks(&mask, q_len, kv_len, check_between(seed, 1, 200),
+                                              check_between(seed, 0, kv_len)));
     else if (kind == 2)
-        block_must(ordo_block_mask_from_band(&mask, q_len, kv_len, ORDO_MASK_CAUSAL, &window));
+        case_must(ordo_block_mask_from_band(&mask, q_len, kv_len, ORDO_MASK_CAUSAL, &window));
     else
-        block_must(ordo_block_mask_from_intervals(&mask, q_len, kv_len, first, last));
+        case_must(ordo_block_mask_from_intervals(&mask, q_len, kv_len, first, last));
     free(ids);
     free(first);
     free(last);
@@ -79,7 +70,7 @@ static inline void block_random(attention_case *c, uint64_t *seed)
         if (kind >= 4)
             block_thin(masks[x], seed);
     }
-    block_must(ordo_block_mask_join(&all, (const ordo_block_mask *const *)masks, sequences, heads));
+    case_must(ordo_block_mask_join(&all, (const ordo_block_mask *const *)masks, sequences, heads));
     for (int64_t x = 0; x < sequences * heads; x++)
         ordo_block_mask_destroy(masks[x]);
     case_set_blocks(c, all);

@@ -157,6 +157,9 @@ typedef struct ordo_call {
      * counts what is stored, a sequence has kv_starts[b] columns more, and kv_len is the longest
      * whole one. Backend cuda refuses it. */
     const int32_t *kv_starts;
+
+    const ordo_block_mask *seen; /* with problem.seen: an element mask (ordo/seen.h); else NULL. The
+                                  * struct itself is in host memory */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

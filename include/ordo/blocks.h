@@ -62,6 +62,7 @@ typedef struct ordo_block_mask {
     const int32_t *first;  /* (masks, q_len): the columns of partial blocks that a row sees; */
     const int32_t *last;   /* first > last: none of them. 0 <= first <= kv_len, -1 <= last < kv_len.
                             * Both NULL: all of them */
+    const uint32_t *bits;  /* the elements of an element mask (ordo/seen.h); else NULL */
 } ordo_block_mask;
 
 #define ORDO_BLOCK_MASK_INIT ORDO_SIZED(ordo_block_mask)

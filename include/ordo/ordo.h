@@ -1,5 +1,6 @@
 /* ordo/ordo.h: all of libordo: problems, plans, attention, audits, dropout, digests, records,
- * sums, matrix products, devices, machines, block masks.
+ * sums, matrix products, devices, machines, block
+ * masks, element masks.
  *
  * The laboratory (ordo/lab.h: model, memory traffic, timelines) is a separate library.
  *
@@ -19,6 +20,7 @@
 #include "ordo/plan.h"
 #include "ordo/problem.h"
 #include "ordo/record.h"
+#include "ordo/seen.h"
 #include "ordo/status.h"
 #include "ordo/sum.h"
 

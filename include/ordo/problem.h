@@ -76,7 +76,7 @@ typedef struct ordo_shard {
 enum {
     ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias tensor */
     ORDO_EXTRA_SINKS = 1u << 1,      /* learned attention sinks: they are ordo_call.sink instead */
-    ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a mask tensor of arbitrary elements */
+    ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a mask tensor of arbitrary elements: it is seen instead */
     ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table: they are paging instead */
     ORDO_EXTRA_FP8 = 1u << 4,        /* 8-bit floating-point inputs */
     ORDO_EXTRA_PROBABILITIES = 1u << 5 /* the matrix of probabilities as an output */
@@ -88,6 +88,13 @@ typedef struct ordo_block_limits {
     int64_t entries; /* most entries of all masks of a call together; 0: no block mask */
     bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */
 } ordo_block_limits;
+
+/* The element masks of a problem's calls (ordo/seen.h): which elements are seen, one by one. Masks
+ * are given with each call. */
+typedef struct ordo_seen_limits {
+    bool on;                     /* call.seen narrows the mask */
+    bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */
+} ordo_seen_limits;
 
 /* Keys and values in pages, as engines keep them: k and v are (page, row, head, dim), and each call
  * gives a table of pages per sequence (call.page_table). Forward passes only, layouts packed and
@@ -128,6 +135,8 @@ typedef struct ordo_problem {
 
     /* pages: kv_len is the longest whole sequence, and total_kv is 0 or pages * page_rows */
     ordo_paging paging;
+
+    ordo_seen_limits seen; /* element masks */
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)

@@ -35,7 +35,7 @@ from ._machine import (
     devices,
 )
 from ._plan import Plan, PlanInfo, Tile
-from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Paging, Problem, Shard
+from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Paging, Problem, SeenLimits, Shard
 from ._recorder import Recorder
 from ._save_call import save_call
 from ._sum import tree_sum
@@ -61,6 +61,7 @@ __all__ = [
     "PlanInfo",
     "Problem",
     "Recorder",
+    "SeenLimits",
     "Shard",
     "Tile",
     "attention",

@@ -119,6 +119,18 @@ PROTOTYPES: dict[str, Prototype] = {
         RESULT,
         [HANDLE, POINTER(s.ordo_block_mask), POINTER(c_uint64)],
     ),
+    # ordo/seen.h
+    "ordo_seen_bytes": (RESULT, [POINTER(s.ordo_problem), POINTER(c_size_t)]),
+    "ordo_seen_make": (
+        RESULT,
+        [POINTER(s.ordo_block_mask), POINTER(s.ordo_problem), c_void_p, c_void_p]
+        + [c_void_p, c_size_t],
+    ),
+    "ordo_seen_kind": (
+        RESULT,
+        [POINTER(s.ordo_problem), POINTER(s.ordo_block_mask), POINTER(s.ordo_problem)]
+        + [c_void_p, c_void_p],
+    ),
     # ordo/attention.h
     "ordo_attention_forward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),
     "ordo_attention_backward": (RESULT, [HANDLE, POINTER(s.ordo_call)]),

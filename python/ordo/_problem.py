@@ -81,6 +81,15 @@ class Paging:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeenLimits:
+    """Whether calls give an element mask."""
+
+    on: bool = False
+    per_sequence: bool = False  # whether each sequence, and each query head, has its own
+    per_head: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Shape, types, mask, scale and dropout of one attention; hashable.
 
@@ -110,6 +119,7 @@ class Problem:
     extras: Extra = Extra(0)
     blocks: BlockLimits = field(default_factory=BlockLimits)
     paging: Paging = field(default_factory=Paging)
+    seen: SeenLimits = field(default_factory=SeenLimits)
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropout, Dropout):
@@ -158,5 +168,6 @@ def from_c(struct: s.ordo_problem) -> Problem:
         extras=Extra(integer("extras", struct.extras)),
         blocks=read(BlockLimits, struct.blocks),
         paging=read(Paging, struct.paging),
+        seen=read(SeenLimits, struct.seen),
     )
     return problem

@@ -84,6 +84,10 @@ class ordo_paging(Struct):
     _fields_ = [("page_rows", c_int64), ("pages", c_int64), ("table_columns", c_int64)]
 
 
+class ordo_seen_limits(Struct):
+    _fields_ = [("on", c_bool), ("per_sequence", c_bool), ("per_head", c_bool)]
+
+
 class ordo_problem(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -108,6 +112,7 @@ class ordo_problem(Struct):
         ("extras", c_uint32),
         ("blocks", ordo_block_limits),
         ("paging", ordo_paging),
+        ("seen", ordo_seen_limits),
     ]
     _words_ = {"dtype": "dtype", "layout": "layout", "mask": "mask"}
 
@@ -214,6 +219,7 @@ class ordo_block_mask(Struct):
         ("key", c_void_p),
         ("first", c_void_p),
         ("last", c_void_p),
+        ("bits", c_void_p),
     ]
 
 
@@ -264,6 +270,7 @@ class ordo_call(Struct):
         ("page_table", c_void_p),
         ("page_table_stride", c_int64),
         ("kv_starts", c_void_p),
+        ("seen", POINTER(ordo_block_mask)),
     ]
 
 

@@ -373,6 +373,9 @@ static ordo_status check_single(const ordo_block_mask *one, const ordo_block_mas
                          "masks[%" PRId64 "]: expected one mask of %" PRId64 " x %" PRId64
                          ", as masks[0] is",
                          number, first->q_len, first->kv_len);
+    if (one->size >= sizeof *one && one->bits)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "masks[%" PRId64 "].bits given: expected no element mask", number);
     for (int64_t i = 0; i < ordo_blocks_of(one->q_len); i++)
         if (one->start[i] < 0 || one->start[i + 1] < one->start[i] ||
             one->start[i + 1] > one->entries || (!one->key && one->entries > 0))

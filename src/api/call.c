@@ -331,6 +331,7 @@ static ordo_status check_starts(const ordo_problem *p, ordo_pass pass, bool host
                             : pass == ORDO_BACKWARD                      ? "in a backward pass"
                             : p->dropout.p > 0                           ? "with dropout"
                             : p->blocks.entries > 0                      ? "with a block mask"
+                            : p->seen.on                                 ? "with seen"
                             : p->layout != ORDO_PACKED && !ordo_paged(p) ? "without pages"
                                                                          : NULL;
     if (why)
@@ -471,24 +472,26 @@ static ordo_status check_dropout(buffers *list, const ordo_problem *p, bool host
     return ordo_check_keys(p, offset, host ? c->sequence_ids : NULL);
 }
 
-/* The block mask, copied to `mask`. */
+/* The block mask or element mask, copied to `mask`: backends read either as call.block_mask. */
 static ordo_status check_blocks(buffers *list, const ordo_problem *p, bool host, ordo_call *c,
                                 ordo_block_mask *mask)
 {
-    ORDO_TRY(ordo_blocks_check(p, host, c->block_mask, mask));
-    if (!c->block_mask)
+    ORDO_TRY(ordo_blocks_check(p, host, c->block_mask, c->seen, mask));
+    if (!c->block_mask && !c->seen)
         return ORDO_OK;
     c->block_mask = mask;
     const int64_t masks = mask->sequences * mask->heads, starts = ordo_blocks_of(mask->q_len) + 1;
     const struct {
         const char *name;
-        const int32_t *data;
+        const void *data;
         int64_t count;
     } arrays[] = {
-        { "block_mask.start", mask->start, masks * starts },
-        { "block_mask.key", mask->key, mask->entries },
+        { c->seen ? "seen.start" : "block_mask.start", mask->start, masks * starts },
+        { c->seen ? "seen.key" : "block_mask.key", mask->key, mask->entries },
         { "block_mask.first", mask->first, masks * mask->q_len },
         { "block_mask.last", mask->last, masks * mask->q_len },
+        { "seen.bits", mask->bits,
+          masks * ordo_keep_blocks(mask->q_len, mask->kv_len) * ORDO_KEEP_WORDS },
     };
     for (size_t x = 0; x < sizeof arrays / sizeof arrays[0]; x++)
         ORDO_TRY(add_array(list, arrays[x].name, arrays[x].data, 4, arrays[x].count, 1, 0, false));

@@ -99,6 +99,9 @@ static const field fields[] = {
     { "page_rows", I64, AT(problem.paging.page_rows), NULL, true },
     { "pages", I64, AT(problem.paging.pages), NULL, true },
     { "table_columns", I64, AT(problem.paging.table_columns), NULL, true },
+    { "seen", TRUTH, AT(problem.seen.on), NULL, true },
+    { "seen_per_sequence", TRUTH, AT(problem.seen.per_sequence), NULL, true },
+    { "seen_per_head", TRUTH, AT(problem.seen.per_head), NULL, true },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 

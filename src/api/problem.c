@@ -37,7 +37,7 @@ static ordo_status check_extras(const ordo_problem *p)
         { ORDO_EXTRA_BIAS, "attention bias", "ORDO_EXTRA_BIAS" },
         { ORDO_EXTRA_SINKS, "attention sinks of a problem (they are call.sink)",
           "ORDO_EXTRA_SINKS" },
-        { ORDO_EXTRA_BLOCK_MASK, "mask tensor", "ORDO_EXTRA_BLOCK_MASK" },
+        { ORDO_EXTRA_BLOCK_MASK, "mask tensor of a problem (it is seen)", "ORDO_EXTRA_BLOCK_MASK" },
         { ORDO_EXTRA_PAGED_KV, "paged keys and values of a problem (they are paging)",
           "ORDO_EXTRA_PAGED_KV" },
         { ORDO_EXTRA_FP8, "8-bit input", "ORDO_EXTRA_FP8" },
@@ -299,6 +299,14 @@ static ordo_status check_blocks(const ordo_problem *p)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "blocks.per_%s true: expected false with blocks.entries 0 (no block mask)",
                          b->per_sequence ? "sequence" : "head");
+    if (!p->seen.on && (p->seen.per_sequence || p->seen.per_head))
+        return ordo_fail(ORDO_ERR_ARGUMENT,
+                         "seen.per_%s true: expected false with seen.on false (no element mask)",
+                         p->seen.per_sequence ? "sequence" : "head");
+    if (p->seen.on && b->entries > 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "seen, blocks.entries %" PRId64 ": expected one of the two masks",
+                         b->entries);
     return ORDO_OK;
 }
 
@@ -348,14 +356,18 @@ static ordo_status check_paged(const ordo_problem *p)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "blocks.entries %" PRId64 ": expected 0 (no block mask) with paging",
                          p->blocks.entries);
+    if (p->seen.on)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "seen: expected none with paging");
     return ORDO_OK;
 }
 
-static const ordo_nested nested[] = {
-    ORDO_NESTED(ordo_problem, window), ORDO_NESTED(ordo_problem, dropout),
-    ORDO_NESTED(ordo_problem, shard),  ORDO_NESTED(ordo_problem, blocks),
-    ORDO_NESTED(ordo_problem, paging), { 0 }
-};
+static const ordo_nested nested[] = { ORDO_NESTED(ordo_problem, window),
+                                      ORDO_NESTED(ordo_problem, dropout),
+                                      ORDO_NESTED(ordo_problem, shard),
+                                      ORDO_NESTED(ordo_problem, blocks),
+                                      ORDO_NESTED(ordo_problem, paging),
+                                      ORDO_NESTED(ordo_problem, seen),
+                                      { 0 } };
 
 const ordo_struct ordo_problem_struct =
     ORDO_STRUCT(ordo_problem, "problem", ORDO_PROBLEM_INIT, nested);

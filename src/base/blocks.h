@@ -1,14 +1,27 @@
-/* blocks.h: read a block mask: which elements it leaves. */
+/* blocks.h: read a block mask or an element mask: which elements it leaves. */
 #ifndef BASE_BLOCKS_H
 #define BASE_BLOCKS_H
 
 #include "base/keep.h"
 #include "ordo/blocks.h"
 
-/* One of the masks of an ordo_block_mask. */
+/* Whether the calls of a problem have lists of blocks, and whether each query head has its own. */
+static inline bool ordo_has_blocks(const ordo_problem *p)
+{
+    return p->blocks.entries > 0 || p->seen.on;
+}
+static inline bool ordo_blocks_per_head(const ordo_problem *p)
+{
+    return p->blocks.per_head || p->seen.per_head;
+}
+
+/* One of the masks of an ordo_block_mask. With neither intervals nor bits partial blocks are as
+ * good as whole ones. */
 typedef struct ordo_block_view {
     const int32_t *start, *key;
-    const int32_t *first, *last; /* both NULL: partial blocks are as good as whole ones */
+    const int32_t *first, *last;
+    const uint32_t *bits;
+    int64_t columns; /* that the bits are laid out for */
 } ordo_block_view;
 
 static inline int64_t ordo_blocks_of(int64_t length)
@@ -25,6 +38,9 @@ static inline ordo_block_view ordo_block_view_of(const ordo_block_mask *m, int64
         .key = m->key,
         .first = m->first ? m->first + number * m->q_len : NULL,
         .last = m->last ? m->last + number * m->q_len : NULL,
+        .bits = m->bits ? m->bits + number * ordo_keep_blocks(m->q_len, m->kv_len) * ORDO_KEEP_WORDS
+                        : NULL,
+        .columns = m->kv_len,
     };
 }
 
@@ -44,10 +60,10 @@ static inline int32_t ordo_block_entry(const ordo_block_view *view, int64_t row,
     return -1;
 }
 
-/* Whether the intervals of rows narrow a block with this entry. */
+/* Whether intervals of rows, or bits, narrow a block with this entry. */
 static inline bool ordo_block_partial(const ordo_block_view *view, int32_t entry)
 {
-    return view->first && view->last && !(entry & ORDO_BLOCK_WHOLE);
+    return (view->bits || (view->first && view->last)) && !(entry & ORDO_BLOCK_WHOLE);
 }
 
 /* The bits of columns first .. last of a block; bits outside it are left out. */
@@ -66,7 +82,14 @@ static inline void ordo_block_columns(const ordo_block_view *view, int64_t row, 
                                       uint32_t columns[4])
 {
     const int64_t left = key * ORDO_BLOCK;
-    ordo_columns_between(view->first[row] - left, view->last[row] - left, columns);
+    uint32_t quads[4];
+    if (!view->bits) {
+        ordo_columns_between(view->first[row] - left, view->last[row] - left, columns);
+        return;
+    }
+    for (int64_t quad = 0; quad < 4; quad++)
+        quads[quad] = view->bits[ordo_keep_index(view->columns, row, key, quad)];
+    ordo_keep_columns(quads, columns);
 }
 
 /* Whether the mask lets row i see column j. */
@@ -77,6 +100,8 @@ static inline bool ordo_block_sees(const ordo_block_view *view, int64_t i, int64
         return false;
     if (!ordo_block_partial(view, entry))
         return true;
+    if (view->bits)
+        return ordo_keep_stored(view->bits, view->columns, i, j);
     return view->first[i] <= j && j <= view->last[i];
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/blocks.h"
 #include "plan/family_sm90.h"
 
 /* clang-format off */
@@ -146,7 +147,7 @@ const ordo_family_row *ordo_family_row_of(const ordo_family *family, const ordo_
 ordo_order ordo_family_order(const ordo_family *family, const ordo_problem *problem)
 {
     const bool full =
-        problem->mask == ORDO_MASK_FULL && !problem->window.on && problem->blocks.entries == 0;
+        problem->mask == ORDO_MASK_FULL && !problem->window.on && !ordo_has_blocks(problem);
     return full ? family->full : family->other;
 }
 

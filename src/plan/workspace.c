@@ -1,6 +1,7 @@
 /* workspace.c: adds up the parts of the workspaces, with checks against overflow. */
 #include "plan/workspace.h"
 
+#include "base/blocks.h"
 #include "base/checked.h"
 #include "base/pages.h"
 #include "plan/family.h"
@@ -74,7 +75,7 @@ static uint64_t words_of(int64_t length, int64_t tile)
 
 static uint64_t lists_of(const ordo_problem *p)
 {
-    return p->blocks.per_head ? (uint64_t)p->heads : 1;
+    return ordo_blocks_per_head(p) ? (uint64_t)p->heads : 1;
 }
 
 /* Rows of bits of `tiles` query tiles. */
@@ -82,7 +83,7 @@ static bool block_rows(const ordo_plan *plan, uint64_t tiles, uint64_t *bytes)
 {
     const ordo_problem *p = &plan->problem;
     *bytes = 0;
-    return p->blocks.entries == 0 ||
+    return !ordo_has_blocks(p) ||
            part(bytes, tiles, lists_of(p), words_of(p->kv_len, plan->backward_tile.k),
                 ORDO_TILE_WORD_BYTES);
 }
@@ -92,7 +93,7 @@ static bool block_columns(const ordo_plan *plan, uint64_t *bytes)
     const ordo_problem *p = &plan->problem;
     uint64_t tiles = 0;
     *bytes = 0;
-    return p->blocks.entries == 0 ||
+    return !ordo_has_blocks(p) ||
            (ordo_plan_key_tiles(plan, &tiles) &&
             part(bytes, tiles, lists_of(p), words_of(p->q_len, plan->backward_tile.q) + 1, 4));
 }
@@ -188,7 +189,7 @@ static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
     uint64_t tiles = 0, others = 0;
     parts->ticket = PART_ALIGN;
     parts->table = ordo_plan_table_bytes(plan);
-    if (plan->problem.blocks.entries > 0) {
+    if (ordo_has_blocks(&plan->problem)) {
         const int64_t each = plan->backward_tile.q / ORDO_FORWARD_LIST_ROWS;
         return ordo_plan_query_tiles(plan, &tiles) && ordo_mul_fits(&tiles, (uint64_t)each) &&
                block_rows(plan, tiles, &parts->words) &&

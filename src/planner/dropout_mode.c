@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "base/blocks.h"
 #include "base/keep.h"
 #include "plan/sizes.h"
 
@@ -77,7 +78,7 @@ void ordo_plan_advise(ordo_plan *plan, const ordo_machine *machine)
     const bool empty = ordo_problem_empty(p);
     plan->dropout_mode = ordo_plan_default_mode(plan);
     plan->keep_bits_reused = false;
-    if (!machine || p->dropout.p == 0 || !ordo_plan_of_kernels(plan) || p->blocks.entries > 0)
+    if (!machine || p->dropout.p == 0 || !ordo_plan_of_kernels(plan) || ordo_has_blocks(p))
         return; /* what a block mask leaves is known when a pass is called */
     if (empty)
         plan->dropout_mode = ORDO_DROPOUT_MODE_FUSED;

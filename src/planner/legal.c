@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "base/blocks.h"
 #include "base/keep.h"
 #include "base/pages.h"
 #include "base/status.h"
@@ -47,16 +48,27 @@ static ordo_status check_family(const ordo_plan *plan)
     return ORDO_OK;
 }
 
+/* What a problem calls its lists of blocks. */
+static const char *lists_name(const ordo_problem *p)
+{
+    return p->seen.on ? "seen" : "block mask";
+}
+
 /* What the CUDA kernels cannot compute. */
 static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *family)
 {
     const ordo_problem *p = &plan->problem;
     const int most = family->block_mask_max;
-    if (p->blocks.entries > 0 && (p->head_dim > most || p->v_head_dim > most))
+    if (ordo_has_blocks(p) && (p->head_dim > most || p->v_head_dim > most))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
-                         ", block mask: backend cuda expects at most %d; backend cpu runs it",
-                         p->head_dim, p->v_head_dim, most);
+                         ", %s: backend %s expects at most %d; backend cpu runs it",
+                         p->head_dim, p->v_head_dim, lists_name(p),
+                         ordo_backend_name(plan->backend), most);
+    if (p->seen.on && plan->backend == ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "seen: backend cuda has no kernels for masks of single elements; backends "
+                         "cpu, emulator and ref run them");
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "paging.page_rows %" PRId64
@@ -116,20 +128,20 @@ static ordo_status check_blocks(const ordo_plan *plan)
 {
     const ordo_order order = plan->order_asked;
     const ordo_tile tiles[] = { plan->forward_tile, plan->backward_tile };
-    if (plan->problem.blocks.entries == 0 || plan->backend == ORDO_BACKEND_REF)
+    if (!ordo_has_blocks(&plan->problem) || plan->backend == ORDO_BACKEND_REF)
         return ORDO_OK;
     if (order != ORDO_ORDER_ASCENDING && order != ORDO_ORDER_DESCENDING && order != ORDO_ORDER_SPT)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "order %s, block mask: expected ascending, descending or spt",
-                         ordo_order_name(order));
+                         "order %s, %s: expected ascending, descending or spt",
+                         ordo_order_name(order), lists_name(&plan->problem));
     for (int x = 0; x < 2; x++) {
         const bool warpgroups = x == 0 && ordo_plan_of_kernels(plan); /* lists of 64 rows */
         if (!ordo_lists_fit(warpgroups ? ORDO_FORWARD_LIST_ROWS : tiles[x].q, tiles[x].k))
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                             "%s_tile %" PRId64 "x%" PRId64 ", block mask: expected %d columns and "
-                             "rows that divide %d",
-                             x ? "backward" : "forward", tiles[x].q, tiles[x].k, ORDO_BLOCK,
-                             ORDO_BLOCK);
+                             "%s_tile %" PRId64 "x%" PRId64 ", %s: expected %d columns and rows "
+                             "that divide %d",
+                             x ? "backward" : "forward", tiles[x].q, tiles[x].k,
+                             lists_name(&plan->problem), ORDO_BLOCK, ORDO_BLOCK);
     }
     return ORDO_OK;
 }
@@ -315,9 +327,9 @@ ordo_status ordo_plan_legal_segments(const ordo_plan *plan)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "segments %" PRId64 ", layout %s: expected layout dense", plan->segments,
                          ordo_layout_name(p->layout));
-    if (p->blocks.entries > 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "segments %" PRId64 ", block mask: expected 0 segments", plan->segments);
+    if (ordo_has_blocks(p))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "segments %" PRId64 ", %s: expected 0 segments",
+                         plan->segments, lists_name(p));
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "segments %" PRId64 ": backend ref has none; expected cpu or cuda",

@@ -88,7 +88,7 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .keep_bits = call->keep_bits,
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,
-        .block_mask = call->block_mask,
+        .block_mask = call->seen ? call->seen : call->block_mask,
         .stored = call->kv_starts || ordo_paged(p) ? call : NULL,
     };
 }

@@ -68,12 +68,12 @@ TEST(masks_by_rule)
         x.ids = ids;
         const ordo_window window = { true, x.a, 0 };
         ordo_block_mask *mask = NULL, *again = NULL;
-        block_must(x.kind == 0   ? ordo_block_mask_from_documents(&mask, x.q_len, ids)
-                   : x.kind == 1 ? ordo_block_mask_from_chunks(&mask, x.q_len, x.kv_len, x.a, x.b)
-                                 : ordo_block_mask_from_band(&mask, x.q_len, x.kv_len,
-                                                             ORDO_MASK_CAUSAL, &window));
+        case_must(x.kind == 0   ? ordo_block_mask_from_documents(&mask, x.q_len, ids)
+                  : x.kind == 1 ? ordo_block_mask_from_chunks(&mask, x.q_len, x.kv_len, x.a, x.b)
+                                : ordo_block_mask_from_band(&mask, x.q_len, x.kv_len,
+                                                            ORDO_MASK_CAUSAL, &window));
         check_elements(mask, &x);
-        block_must(ordo_block_mask_from_function(&again, x.q_len, x.kv_len, sees, &x));
+        case_must(ordo_block_mask_from_function(&again, x.q_len, x.kv_len, sees, &x));
         check_elements(again, &x);
         CHECK_INT(mask->entries, again->entries);
         ordo_block_mask_destroy(mask);
@@ -98,7 +98,7 @@ TEST(functions)
     CHECK_REFUSED(ordo_block_mask_from_function(&mask, 200, 300, checkered, NULL),
                   ORDO_ERR_UNSUPPORTED, "row 128: sees columns 130 and 140, but not 131");
     CHECK(!mask);
-    block_must(ordo_block_mask_from_function(&mask, 300, 300, in_blocks, NULL));
+    case_must(ordo_block_mask_from_function(&mask, 300, 300, in_blocks, NULL));
     CHECK_INT(mask->entries, 5);
     for (int x = 0; x < 5; x++)
         CHECK(mask->key[x] & ORDO_BLOCK_WHOLE);
@@ -114,7 +114,7 @@ TEST(many_documents)
     ordo_block_mask *mask = NULL;
     for (int64_t r = 0; r < ROWS; r++)
         ids[r] = r % 4 == 0 ? -1 : ROWS - r;
-    block_must(ordo_block_mask_from_documents(&mask, ROWS, ids));
+    case_must(ordo_block_mask_from_documents(&mask, ROWS, ids));
     CHECK_INT(mask->entries, ROWS / 128);
     CHECK(mask->first[5] == 5 && mask->last[5] == 5 && mask->last[8] == -1);
     ordo_block_mask_destroy(mask);
@@ -155,15 +155,15 @@ TEST(makers_refuse)
     CHECK_REFUSED(ordo_block_mask_from_function(&mask, 4, 4, NULL, NULL), ORDO_ERR_ARGUMENT,
                   "sees NULL");
     CHECK(!mask);
-    block_must(ordo_block_mask_from_chunks(&mask, 4, 4, 2, 0));
-    block_must(ordo_block_mask_from_chunks(&two, 4, 5, 2, 0));
+    case_must(ordo_block_mask_from_chunks(&mask, 4, 4, 2, 0));
+    case_must(ordo_block_mask_from_chunks(&two, 4, 5, 2, 0));
     const ordo_block_mask *pair[] = { mask, two };
     ordo_block_mask *joined = NULL;
     CHECK_REFUSED(ordo_block_mask_join(&joined, pair, 2, 1), ORDO_ERR_SHAPE, "masks[1]");
     CHECK_REFUSED(ordo_block_mask_join(&joined, pair, 0, 1), ORDO_ERR_ARGUMENT, "sequences 0");
     const ordo_block_mask *same[] = { mask, mask };
     ordo_block_mask *heads = NULL; /* a mask of two heads is no part of another */
-    block_must(ordo_block_mask_join(&heads, same, 1, 2));
+    case_must(ordo_block_mask_join(&heads, same, 1, 2));
     same[1] = heads;
     CHECK_REFUSED(ordo_block_mask_join(&joined, same, 2, 1), ORDO_ERR_SHAPE, "masks[1]");
     ordo_block_mask_destroy(heads);
@@ -213,7 +213,7 @@ TEST(wrong_lists)
     attention_case c = open_case();
     case_open(&c, 3);
     ordo_block_mask *good = NULL;
-    block_must(ordo_block_mask_from_band(&good, 300, 300, ORDO_MASK_CAUSAL, NULL));
+    case_must(ordo_block_mask_from_band(&good, 300, 300, ORDO_MASK_CAUSAL, NULL));
     CHECK_INT(good->entries, 6);
     case_set_blocks(&c, good);
     ordo_plan *plan = case_plan(&c, NULL);
@@ -276,7 +276,7 @@ TEST(lists_of_a_long_mask)
     attention_case c = open_case();
     c.problem.q_len = c.problem.kv_len = 20000;
     ordo_block_mask *long_one = NULL;
-    block_must(ordo_block_mask_from_chunks(&long_one, 20000, 20000, 500, 0));
+    case_must(ordo_block_mask_from_chunks(&long_one, 20000, 20000, 500, 0));
     c.problem.blocks = (ordo_block_limits) { .entries = long_one->entries };
     ordo_plan *plan = case_plan(&c, NULL);
     CHECK_REFUSED(ordo_block_mask_check(plan, long_one, NULL), ORDO_ERR_UNSUPPORTED,
@@ -324,7 +324,7 @@ TEST(plans)
                   "segments 2, block mask");
     p->dropout.p = 0;
     ordo_machine *h200 = NULL;
-    block_must(ordo_machine_create(&h200, "h200"));
+    case_must(ordo_machine_create(&h200, "h200"));
     p->dtype = ORDO_BF16;
     CHECK_INT(ordo_plan_create(&plan, p, h200, NULL), ORDO_OK);
     ordo_plan_destroy(plan);
@@ -347,7 +347,7 @@ TEST(lines)
     plan = case_plan(&c, NULL);
     CHECK_INT(ordo_plan_print(plan, line, sizeof line, NULL), ORDO_OK);
     CHECK(strstr(line, " blocks=12 blocks_per_head=1 key="));
-    block_must(ordo_plan_parse(&read, line));
+    case_must(ordo_plan_parse(&read, line));
     CHECK_INT(read->problem.blocks.entries, 12);
     CHECK(read->problem.blocks.per_head && !read->problem.blocks.per_sequence);
     CHECK_INT(ordo_plan_print(read, again, sizeof again, NULL), ORDO_OK);

@@ -24,8 +24,8 @@ TEST(chunks_as_long_as_the_sequence)
         attention_case c;
         block_open(&c, (ordo_layout)(trial % 3), ORDO_MASK_CAUSAL, trial % 2 ? 1 : 2);
         ordo_block_mask *blocks = NULL;
-        block_must(ordo_block_mask_from_chunks(&blocks, c.problem.q_len, c.problem.kv_len,
-                                               trial < 3 ? c.problem.kv_len : INT64_MAX, 0));
+        case_must(ordo_block_mask_from_chunks(&blocks, c.problem.q_len, c.problem.kv_len,
+                                              trial < 3 ? c.problem.kv_len : INT64_MAX, 0));
         same_with(&c, ORDO_MASK_CAUSAL, c.problem.window, blocks, trial, "one chunk");
         case_close(&c);
     }
@@ -58,7 +58,7 @@ TEST(documents_are_a_packed_batch)
             for (int32_t r = ends[d]; r < ends[d + 1]; r++)
                 ids[r] = 5 * d;
         ordo_block_mask *blocks = NULL;
-        block_must(ordo_block_mask_from_documents(&blocks, 777, ids));
+        case_must(ordo_block_mask_from_documents(&blocks, 777, ids));
         c.problem.batch = 1;
         c.problem.q_len = c.problem.kv_len = 777;
         c.cu_q[1] = c.cu_kv[1] = 777;

@@ -42,7 +42,7 @@ TEST(windows_inside_intervals)
         ordo_block_mask *blocks = NULL;
         block_open(&c, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
         c.problem.window = (ordo_window) { true, trial ? 20 : 70, 0 };
-        block_must(ordo_block_mask_from_chunks(&blocks, c.problem.q_len, c.problem.kv_len, 100, 0));
+        case_must(ordo_block_mask_from_chunks(&blocks, c.problem.q_len, c.problem.kv_len, 100, 0));
         case_set_blocks(&c, blocks);
         const ordo_plan_options options = block_options(trial);
         ordo_plan *plan = case_plan(&c, &options);
@@ -93,7 +93,7 @@ TEST(batch)
         for (int b = 0; b < 2; b++)
             masks[b] =
                 block_random_one(&seed, all.problem.q_len, all.problem.kv_len, 2 * trial + b);
-        block_must(ordo_block_mask_join(&both, (const ordo_block_mask *const *)masks, 2, 1));
+        case_must(ordo_block_mask_join(&both, (const ordo_block_mask *const *)masks, 2, 1));
         case_set_blocks(&all, both);
         const ordo_plan_options options = block_options(trial);
         case_compute(&all, &options, 2);
@@ -128,7 +128,7 @@ TEST(heads)
     CHECK(heads > 1 && heads <= CASE_SLOPES);
     for (int64_t h = 0; h < heads; h++)
         masks[h] = block_random_one(&seed, all.problem.q_len, all.problem.kv_len, (int)h);
-    block_must(ordo_block_mask_join(&each, (const ordo_block_mask *const *)masks, 1, heads));
+    case_must(ordo_block_mask_join(&each, (const ordo_block_mask *const *)masks, 1, heads));
     case_set_blocks(&all, each);
     const ordo_plan_options options = block_options(0);
     case_compute(&all, &options, 2);
@@ -152,7 +152,7 @@ TEST(hidden_infinities)
         attention_case c;
         block_open(&c, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
         ordo_block_mask *blocks = NULL;
-        block_must(ordo_block_mask_from_chunks(&blocks, 400, 400, 100, 0));
+        case_must(ordo_block_mask_from_chunks(&blocks, 400, 400, 100, 0));
         case_set_blocks(&c, blocks);
         const ordo_plan_options options = block_options(trial);
         ordo_plan *plan = case_plan(&c, &options);

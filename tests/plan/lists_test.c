@@ -18,11 +18,11 @@ TEST(lists_of_a_band)
         ordo_walk walk = { .band = open, .kind = kinds[trial % 3] };
         ordo_block_mask *mask = NULL;
         ordo_lists lists;
-        block_must(ordo_block_mask_from_band(&mask, q_len, kv_len, ORDO_MASK_CAUSAL, &window));
+        case_must(ordo_block_mask_from_band(&mask, q_len, kv_len, ORDO_MASK_CAUSAL, &window));
         ordo_band_limit(ORDO_MASK_CAUSAL, kv_len - q_len, window.on ? window.left : -1,
                         window.on ? window.right : -1, &walk.band.low, &walk.band.high);
         const ordo_block_view view = ordo_block_view_of(mask, 0, 0);
-        block_must(ordo_lists_create(&lists, &open, &view));
+        case_must(ordo_lists_create(&lists, &open, &view));
         for (int32_t i = 0; i < lists.nq; i++) {
             const ordo_span keys = ordo_band_keys(&walk.band, i);
             CHECK_INT(ordo_lists_count(&lists, i), ordo_span_count(keys));
@@ -51,7 +51,7 @@ TEST(wrong_lists_are_found)
         const ordo_block_view view = ordo_block_view_of(mask, 0, 0);
         ordo_lists lists;
         uint64_t pairs = 0;
-        block_must(ordo_lists_create(&lists, &band, &view));
+        case_must(ordo_lists_create(&lists, &band, &view));
         const ordo_walk_kind kind = kinds[trial % 3];
         CHECK_INT(ordo_lists_check(&lists, kind, &band, &view, &pairs), ORDO_OK);
         const int64_t entries = lists.start[lists.nq];

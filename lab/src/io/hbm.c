@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/problem.h"
+#include "base/blocks.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "plan/phase.h"
@@ -86,11 +87,10 @@ static ordo_status check_problem(const ordo_problem *p, ordo_io_pass pass, ordo_
                          "by phase",
                          ordo_io_pass_name(pass), ordo_io_algorithm_name(form));
     const bool mask = p->mask == ORDO_MASK_FULL || (plan && p->mask == ORDO_MASK_CAUSAL);
-    if (p->layout != ORDO_DENSE || !mask || p->window.on || p->blocks.entries > 0 ||
-        p->dropout.p > 0)
+    if (p->layout != ORDO_DENSE || !mask || p->window.on || ordo_has_blocks(p) || p->dropout.p > 0)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "problem: expected a dense layout and a full mask%s, without window, "
-                         "block mask and dropout",
+                         "block mask, seen and dropout",
                          plan ? " or a causal one" : "");
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "dtype f32: expected bf16 or f16");

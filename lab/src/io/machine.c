@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/problem.h"
+#include "base/blocks.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "ordo/lab/io.h"
@@ -140,9 +141,9 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
     if (p.layout != ORDO_DENSE)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "layout %s: expected dense",
                          ordo_layout_name(p.layout));
-    if (p.blocks.entries > 0)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "blocks.entries %" PRId64 ": expected 0",
-                         p.blocks.entries);
+    if (ordo_has_blocks(&p))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "blocks.entries %" PRId64 ", seen %d: expected 0",
+                         p.blocks.entries, p.seen.on);
     if (ordo_problem_empty(&p))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "batch %" PRId64 ", q_len %" PRId64 ", kv_len %" PRId64

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/blocks.h"
 #include "base/environment.h"
 #include "base/status.h"
 #include "base/versioned.h"
@@ -256,11 +257,11 @@ ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo
     ORDO_DEFAULT_ENVIRONMENT;
     if (!model || !plan || !price)
         return missing(!model ? "model" : !plan ? "plan" : "price");
-    if (plan->problem.blocks.entries > 0)
+    if (ordo_has_blocks(&plan->problem))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "blocks.entries %" PRId64
-                         ": expected 0; what a block mask leaves is known when a pass is called",
-                         plan->problem.blocks.entries);
+                         "blocks.entries %" PRId64 ", seen %d: expected 0; what such a mask leaves "
+                         "is known when a pass is called",
+                         plan->problem.blocks.entries, plan->problem.seen.on);
     if (ordo_problem_empty(&plan->problem)) /* nothing to price, and no shape to check */
         return ordo_price_plan(model, plan, price);
     ordo_attention_shape s = ordo_plan_shape(&plan->problem);
