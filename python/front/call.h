@@ -34,10 +34,9 @@ enum more {
  * head,
  * * any number; of block masks B sequences or 1, H heads or 1, as the starts have them, s starts of
  * rows of blocks, r rows. */
-enum kind { I32, I64, F32, U8 };
 static const struct {
     const char *name;
-    enum kind kind;
+    int32_t dtype;
     const char *axes;
 } tensors[MORE] = {
     [RNG] = { "rng", I64, "2" },
@@ -70,9 +69,7 @@ enum {
     HIDDEN = 1 << 24, /* keep_bits: whatever the mode, with the bits that the mask hides */
     ASK = 1 << 25,    /* keep_bits: the line of the plan, as text, in place of bits */
     DRAW = 1 << 26,   /* eager_forward: draw seed and offset, once nothing is refused any more */
-    KNOWN_FLAGS = (DRAW << 1) - 1,
-    PLAN_FLAGS = CAUSAL | TOP_LEFT | FA2 | 1 << CU_Q | 1 << Q_LENS | 1 << SLOPES | 1 << RNG |
-                 1 << BLOCK_START
+    KNOWN_FLAGS = ((DRAW << 1) - 1) & ~(7 << 12)
 };
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
@@ -81,7 +78,6 @@ typedef struct request {
     int64_t flags, sizes[SIZES];
     double scale, softcap, dropout_p;
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
-    struct StableListOpaque *more_list, *sizes_list;        /* owned */
     bool packed, unread, draws; /* unread: q, k and v; draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* of q, k and v as they came */
@@ -110,58 +106,57 @@ static double real_of(StableIValue x)
     return made;
 }
 
+/* Read a list of at most `most` items, which are the caller's, and release it. */
+static bool read_list(const char *name, StableIValue from, size_t most, bool of_tensors,
+                      StableIValue *items, size_t *count)
+{
+    struct StableListOpaque *const list = (struct StableListOpaque *)(uintptr_t)from;
+    bool done = torch.torch_list_size(list, count) == TORCH_DONE;
+    for (size_t i = 0; done && i < *count; i++) {
+        StableIValue item = 0;
+        done = torch.torch_list_get_item(list, i, &item) == TORCH_DONE;
+        if (i < most)
+            items[i] = item;
+        else if (of_tensors)
+            release(tensor_of(item));
+    }
+    torch.torch_delete_list(list);
+    return (done && *count <= most) || REFUSE("argument", "%s: expected %zu at most", name, most);
+}
+
 /* Read what follows the tensors: flags, scale, more, softcap, dropout_p, sizes. */
 static bool read_rest(request *r, const StableIValue *stack)
 {
+    StableIValue items[MORE] = { 0 }, numbers[SIZES];
+    size_t count = 0, named = 0;
     r->flags = (int64_t)stack[0];
-    r->scale = real_of(stack[1]);
-    r->more_list = (struct StableListOpaque *)(uintptr_t)stack[2];
-    r->softcap = real_of(stack[3]);
-    r->dropout_p = real_of(stack[4]);
-    r->sizes_list = (struct StableListOpaque *)(uintptr_t)stack[5];
-    r->sizes[LEFT] = r->sizes[RIGHT] = -1;
-
-    size_t count = 0, at = 0;
-    if (torch.torch_list_size(r->more_list, &count) != TORCH_DONE)
-        return REFUSE("internal", "more: PyTorch cannot read its length");
-    for (; at < count; at++) { /* owned before anything is refused */
-        StableIValue item = 0;
-        if (torch.torch_list_get_item(r->more_list, at, &item) != TORCH_DONE)
-            return REFUSE("internal", "more: PyTorch cannot read it");
-        if (at < MORE)
-            r->more[at] = tensor_of(item);
-        else
-            release(tensor_of(item));
-    }
+    r->scale = real_of(stack[1]), r->softcap = real_of(stack[3]), r->dropout_p = real_of(stack[4]);
+    bool done = read_list("more", stack[2], MORE, true, items, &count);
+    for (int i = 0; i < MORE; i++)
+        if (r->flags >> i & 1)
+            r->more[i] = tensor_of(items[named++]);
+    for (size_t i = named; i < MORE; i++)
+        release(tensor_of(items[i]));
+    if (done && named != count)
+        done = REFUSE("argument", "more: %zu tensors: expected one per flag", count);
+    size_t sizes = 0;
+    done = read_list("sizes", stack[5], SIZES, false, numbers, &sizes) && done;
+    if (!done)
+        return false;
     if (r->flags & ~(int64_t)KNOWN_FLAGS)
-        return REFUSE("unsupported", "flags %l: expected those of this version, below %l", r->flags,
-                      (int64_t)KNOWN_FLAGS + 1);
-    size_t named = 0;
-    bool known = true;
-    for (int i = 0; i < MORE; i++) {
-        named += r->flags >> i & 1;
-        known = known && (tensors[i].name || !(r->flags >> i & 1));
-    }
-    if (named != count || !known)
-        return REFUSE("argument", "more: %l tensors: expected one per flag", (int64_t)count);
-    for (int i = MORE - 1; i >= 0; i--) /* from the last: each goes up to its own place */
-        if (r->flags >> i & 1 && --at != (size_t)i)
-            r->more[i] = r->more[at], r->more[at] = NULL;
+        return REFUSE("unsupported", "flags %ld: expected those of this version, below %d",
+                      (long)r->flags, DRAW << 1);
     if (r->flags & DRAW && !r->draws)
         return REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
     if (r->flags & DRAW && r->more[RNG])
         return REFUSE("argument", "rng given: expected none to be drawn");
     if (r->flags & DRAW)
         r->flags |= 1 << RNG;
-    if (torch.torch_list_size(r->sizes_list, &count) != TORCH_DONE || (count && count != SIZES))
-        return REFUSE("argument", "sizes: %l numbers: expected none or %l", (int64_t)count,
-                      (int64_t)SIZES);
-    for (size_t i = 0; i < count; i++) {
-        StableIValue item = 0;
-        if (torch.torch_list_get_item(r->sizes_list, i, &item) != TORCH_DONE)
-            return REFUSE("internal", "sizes: PyTorch cannot read them");
-        r->sizes[i] = (int64_t)item;
-    }
+    if (sizes && sizes != SIZES)
+        return REFUSE("argument", "sizes: %zu numbers: expected none or %d", sizes, SIZES);
+    r->sizes[LEFT] = r->sizes[RIGHT] = -1;
+    for (size_t i = 0; i < sizes; i++)
+        r->sizes[i] = (int64_t)numbers[i];
     return true;
 }
 
@@ -172,10 +167,6 @@ static void release_request(request *r)
         release(all[i]);
     for (int i = 0; i < MORE; i++)
         release(r->more[i]);
-    if (r->more_list)
-        torch.torch_delete_list(r->more_list);
-    if (r->sizes_list)
-        torch.torch_delete_list(r->sizes_list);
 }
 
 /* ---- comparing ---- */
@@ -187,20 +178,21 @@ static bool same_sizes(const shape *x, const shape *y)
 
 static bool check_type(const char *name, const view *x, int32_t dtype)
 {
-    return x->dtype == dtype ||
-           REFUSE("argument", "%s.dtype %T: expected %T", name, x->dtype, dtype);
+    return x->dtype == dtype || REFUSE("argument", "%s.dtype torch.%s: expected torch.%s", name,
+                                       type_name(x->dtype), type_name(dtype));
 }
 
 static bool check_place(const char *name, const view *x, const view *q)
 {
     return (x->device_type == q->device_type && x->device == q->device) ||
-           REFUSE("argument", "%s.device %D: expected that of q, %D", name, x, q);
+           REFUSE("argument", "%s.device %s: expected that of q, %s", name, DEVICE_OF(x),
+                  DEVICE_OF(q));
 }
 
 static bool check_contiguous(const char *name, const view *x)
 {
-    return is_contiguous(&x->shape) ||
-           REFUSE("align", "%s.stride %R: expected a contiguous tensor", name, &x->shape);
+    return is_contiguous(&x->shape) || REFUSE("align", "%s.stride %s: expected a contiguous tensor",
+                                              name, STRIDES_OF(&x->shape));
 }
 
 /* A tensor of these sizes and this type, on the device of q. */
@@ -208,14 +200,13 @@ static bool check_one(const char *name, const view *x, const shape *as, int32_t 
                       const view *q)
 {
     if (!same_sizes(&x->shape, as))
-        return REFUSE("shape", "%s.shape %S: expected %S", name, &x->shape, as);
+        return REFUSE("shape", "%s.shape %s: expected %s", name, SIZES_OF(&x->shape), SIZES_OF(as));
     return check_type(name, x, dtype) && check_place(name, x, q);
 }
 
 static bool check_more(const request *r, int at)
 {
     const view *x = &r->list[at];
-    const int32_t types[] = { i32_type, i64_type, f32_type, u8_type };
     const int64_t heads = r->x[0].shape.sizes[r->packed ? 1 : 2], *masks, batch = r->sequences;
     const char *axes = at == SLOPES && x->shape.axes == 2 ? "bh" : tensors[at].axes;
     masks = r->list[BLOCK_START].shape.sizes;
@@ -230,7 +221,7 @@ static bool check_more(const request *r, int at)
                       : axes[i] == 's' ? (rows_of(r) + ORDO_BLOCK - 1) / ORDO_BLOCK + 1
                       : axes[i] == 'r' ? rows_of(r)
                                        : x->shape.sizes[i];
-    return check_one(tensors[at].name, x, &as, types[tensors[at].kind], &r->x[0]) &&
+    return check_one(tensors[at].name, x, &as, tensors[at].dtype, &r->x[0]) &&
            check_contiguous(tensors[at].name, x);
 }
 
@@ -258,7 +249,7 @@ static bool check_axes(const request *r, const char *name, const view *x)
 {
     const bool first = r->flags & HEADS_FIRST;
     return x->shape.axes == (r->packed && !first ? 3 : 4) ||
-           REFUSE("shape", "%s.shape %S: expected %s", name, &x->shape,
+           REFUSE("shape", "%s.shape %s: expected %s", name, SIZES_OF(&x->shape),
                   first       ? "(batch, head, row, dim)"
                   : r->packed ? "(row, head, dim) with cu_q"
                               : "(batch, row, head, dim)");
@@ -266,10 +257,10 @@ static bool check_axes(const request *r, const char *name, const view *x)
 
 static bool check_float(const char *name, const view *x)
 {
-    return x->dtype == f32_type || x->dtype == bf16_type || x->dtype == f16_type ||
+    return x->dtype == F32 || x->dtype == BF16 || x->dtype == F16 ||
            REFUSE("argument",
-                  "%s.dtype %T: expected torch.float32, torch.bfloat16 or torch.float16", name,
-                  x->dtype);
+                  "%s.dtype torch.%s: expected torch.float32, torch.bfloat16 or torch.float16",
+                  name, type_name(x->dtype));
 }
 
 /* A copy, laid out like `as`, in place of a tensor. */
@@ -326,9 +317,9 @@ static bool check_request(request *r)
             return false;
         r->given[i] = x->shape;
     }
-    if (q->device_type != cpu_type && q->device_type != cuda_type)
-        return REFUSE("unsupported", "device %D: expected cpu or cuda", q);
-    if (q->device_type == cuda_type && q->dtype == f32_type)
+    if (q->device_type != CPU && q->device_type != CUDA)
+        return REFUSE("unsupported", "device %s: expected cpu or cuda", DEVICE_OF(q));
+    if (q->device_type == CUDA && q->dtype == F32)
         return REFUSE(
             "unsupported",
             "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; "

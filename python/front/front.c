@@ -23,7 +23,7 @@ static void (*delete_value)(void *); /* operator delete of C++ */
 /* Raise the error of this thread in PyTorch, through this function and the kernel. */
 static void raise_error(void)
 {
-    torch.aoti_torch_check(false, "ordo", "ordo", 0, said.text);
+    torch.aoti_torch_check(false, "ordo", "ordo", 0, said);
 }
 
 /* Hand results over, or raise. What is NULL becomes a result that does not exist. */
@@ -115,7 +115,7 @@ static bool print_plan(const cached_plan *of, tensor **made)
     size_t bytes = 0;
     library.ordo_plan_print(of->plan, NULL, 0, &bytes);
     const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)bytes });
-    if (!allocate(&flat, u8_type, &(view) { .device_type = cpu_type }, made))
+    if (!allocate(&flat, U8, &(view) { .device_type = CPU }, made))
         return false;
     const ordo_status status = library.ordo_plan_print(of->plan, data_of(*made), bytes, NULL);
     return !status || library_refused(status);
@@ -132,7 +132,7 @@ static bool run_keep_bits(request *r, const void *unused, tensor **made)
     const bool hidden = r->flags & HIDDEN;
     const bool fits = of->bits_bytes && !of->pipelined && of->bits_bytes <= room_on(&r->x[0]);
     uint64_t bytes = 0;
-    bool done = size_bits(&of->problem, &bytes);
+    bool done = size_bits(&of->key.problem, &bytes);
     if (done && r->flags & ASK)
         done = print_plan(of, made);
     else if (done && (hidden || fits))
@@ -232,15 +232,6 @@ const char *ordo_torch_start(int revision, const char *path)
     const char *why_not = find_functions(path);
     if (why_not)
         return why_not;
-    cpu_type = torch.aoti_torch_device_type_cpu();
-    cuda_type = torch.aoti_torch_device_type_cuda();
-    f32_type = torch.aoti_torch_dtype_float32();
-    f16_type = torch.aoti_torch_dtype_float16();
-    bf16_type = torch.aoti_torch_dtype_bfloat16();
-    u8_type = torch.aoti_torch_dtype_uint8();
-    i32_type = torch.aoti_torch_dtype_int32();
-    i64_type = torch.aoti_torch_dtype_int64();
-    strided = torch.aoti_torch_layout_strided();
     struct TorchLibraryOpaque *kernels;
     /* For every device: others are refused by name. */
     if (torch.aoti_torch_library_init_impl("ordo", "CompositeExplicitAutograd", "ordo", 0,
@@ -253,51 +244,7 @@ const char *ordo_torch_start(int revision, const char *path)
     return NULL;
 }
 
-/* What Python sets and asks, beside the operators; ordo/torch/_front.py has the same struct. */
+/* What Python sets and calls, beside the operators. */
+ORDO_API struct front *const ordo_torch_front;
 
-static void set_memory(int device, int64_t limit, void *side, bool known)
-{
-    const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
-    pthread_mutex_lock(&lock);
-    memory[at].limit = limit, memory[at].side = side, memory[at].known = known;
-    pthread_mutex_unlock(&lock);
-}
-
-static void set_asker(ask_python *ask)
-{
-    pthread_mutex_lock(&lock);
-    ask_memory = ask;
-    for (int at = 0; at <= MAX_DEVICES; at++)
-        memory[at].known = false;
-    pthread_mutex_unlock(&lock);
-}
-
-static void hold(int device, int64_t bytes)
-{
-    const int at = place_of(device < 0 ? cpu_type : cuda_type, device);
-    pthread_mutex_lock(&lock);
-    memory[at].kept += bytes;
-    pthread_mutex_unlock(&lock);
-}
-
-static void copy_counts(int64_t found[2])
-{
-    pthread_mutex_lock(&lock);
-    found[0] = counts.filled, found[1] = counts.segmented;
-    pthread_mutex_unlock(&lock);
-}
-
-ORDO_API const struct front {
-    void (*forget)(void); /* every plan and machine */
-    /* Set the memory for keep bits on a device, -1 the CPU, and the stream to make them on; unless
-     * `known` it is asked for again. */
-    void (*set_memory)(int device, int64_t limit, void *side, bool known);
-    /* Ask for the memory of every device, by this function, when it is next needed. */
-    void (*ask_memory)(ask_python *ask);
-    /* Count bits that wait for a backward pass, or no longer do. */
-    void (*hold)(int device, int64_t bytes);
-    /* How often bits were made, and passes ran in segments, since the library was loaded. */
-    void (*counts)(int64_t found[2]);
-} ordo_torch_front;
-
-const struct front ordo_torch_front = { forget, set_memory, set_asker, hold, copy_counts };
+struct front *const ordo_torch_front = &front;

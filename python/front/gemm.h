@@ -22,7 +22,7 @@ static bool lies(const view *x, int axis, ordo_matrix *made)
 {
     const int64_t rows = x->shape.sizes[axis], columns = x->shape.sizes[1 - axis];
     const int64_t bytes = (int64_t)torch.aoti_torch_dtype_element_size(x->dtype);
-    const bool cuda = x->device_type == cuda_type;
+    const bool cuda = x->device_type == CUDA;
     const int64_t unit = cuda ? CUDA_ALIGN / bytes : 1;
     const int64_t step = rows > 1 ? x->shape.strides[axis] : (columns + unit - 1) / unit * unit;
     *made = (ordo_matrix) { x->data, step };
@@ -34,7 +34,7 @@ static bool lies(const view *x, int axis, ordo_matrix *made)
 static shape padded(const view *x, int64_t rows, int64_t columns, int32_t dtype)
 {
     const int64_t unit = CUDA_ALIGN / (int64_t)torch.aoti_torch_dtype_element_size(dtype);
-    const int64_t step = x->device_type == cuda_type ? (columns + unit - 1) / unit * unit : columns;
+    const int64_t step = x->device_type == CUDA ? (columns + unit - 1) / unit * unit : columns;
     return (shape) { 2, { rows, columns }, { step > 0 ? step : 1, 1 } };
 }
 
@@ -58,10 +58,10 @@ static bool fit_matrix(const char *name, tensor **x, view *seen, ordo_matrix *ma
 static bool check_matrix(const char *name, const view *x)
 {
     if (x->shape.axes != 2)
-        return REFUSE("shape", "%s.shape %S: expected two axes", name, &x->shape);
-    if (x->device_type == cpu_type || x->device_type == cuda_type)
+        return REFUSE("shape", "%s.shape %s: expected two axes", name, SIZES_OF(&x->shape));
+    if (x->device_type == CPU || x->device_type == CUDA)
         return check_float(name, x);
-    return REFUSE("unsupported", "%s.device %D: expected cpu or cuda", name, x);
+    return REFUSE("unsupported", "%s.device %s: expected cpu or cuda", name, DEVICE_OF(x));
 }
 
 /* The tensors against each other, and the problem. */
@@ -77,17 +77,17 @@ static bool check_product(product *p, int64_t sections, bool wide)
     ordo_gemm_problem *made = &p->problem;
     *made = (ordo_gemm_problem)ORDO_GEMM_PROBLEM_INIT;
     made->m = a->shape.sizes[0], made->n = b->shape.sizes[1], made->k = a->shape.sizes[1];
-    made->dtype = a->dtype == f16_type ? ORDO_F16 : a->dtype == bf16_type ? ORDO_BF16 : ORDO_F32;
+    made->dtype = a->dtype == F16 ? ORDO_F16 : a->dtype == BF16 ? ORDO_BF16 : ORDO_F32;
     made->c_dtype = wide ? ORDO_F32 : made->dtype;
     made->sections = (int)sections;
     made->bias = p->bias != NULL;
     if (sections < 1 || sections > INT32_MAX)
-        return REFUSE("argument", "sections %l: expected 1, 2, 4 or 8", sections);
+        return REFUSE("argument", "sections %ld: expected 1, 2, 4 or 8", (long)sections);
     if (!p->bias)
         return true;
     const shape row = contiguous(1, (const int64_t[4]) { made->n });
     if (!look("bias", p->bias, &p->row) ||
-        !check_one("bias", &p->row, &row, wide ? f32_type : a->dtype, a))
+        !check_one("bias", &p->row, &row, wide ? F32 : a->dtype, a))
         return false;
     p->call.bias = p->row.data;
     return check_contiguous("bias", &p->row);
@@ -105,7 +105,7 @@ static bool launch_product(product *p, ordo_backend backend)
     bool done = !status || library_refused(status);
     if (done && info.workspace_bytes) {
         const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)info.workspace_bytes });
-        done = allocate(&flat, u8_type, &p->x[0], &work);
+        done = allocate(&flat, U8, &p->x[0], &work);
         p->call.workspace = done ? data_of(work) : NULL;
         p->call.workspace_bytes = info.workspace_bytes;
     }
@@ -122,8 +122,8 @@ static bool launch_product(product *p, ordo_backend backend)
 static bool run_product(product *p, tensor **made)
 {
     const view *a = &p->x[0];
-    const bool cuda = a->device_type == cuda_type;
-    const int32_t type = p->problem.c_dtype == ORDO_F32 ? f32_type : a->dtype;
+    const bool cuda = a->device_type == CUDA;
+    const int32_t type = p->problem.c_dtype == ORDO_F32 ? F32 : a->dtype;
     const char *const emulate = getenv("ORDO_EMULATE");
     uint32_t threads = 0;
     bool transposed[2];

@@ -7,112 +7,52 @@
 /* ---- what Python sets ---- */
 
 /* Memory for keep bits on a device: the limit, what bits take that wait for a backward pass, and a
- * stream to make bits on. Python sets limit and stream when they are first asked for. The last
- * place is the CPU's. */
-static struct {
-    bool known;
-    int64_t limit, kept;
-    void *side;
-} memory[MAX_DEVICES + 1];
+ * stream to make bits on. Python sets limit and stream when it is asked to. The last place is the
+ * CPU's. How often bits were made, and passes ran in segments, is counted for tests. */
+typedef void ask_python(int device); /* -1: the CPU */
+typedef struct memory {
+    _Atomic bool known;
+    _Atomic int64_t limit, kept;
+    void *_Atomic side;
+} memory;
+static struct front {
+    void (*forget)(void);                    /* every plan and machine */
+    void (*hold)(int device, int64_t bytes); /* count bits that are kept, or no longer are */
+    ask_python *_Atomic ask;
+    memory memory[MAX_DEVICES + 1];
+    _Atomic int64_t filled, segmented;
+} front; /* ordo/torch/_front.py has the same struct */
 
-typedef void ask_python(int device); /* which calls ordo_torch_set_memory(); -1 the CPU */
-static ask_python *ask_memory;
-
-static int place_of(int32_t device_type, int32_t device)
+static memory *memory_on(const view *q)
 {
-    return device_type == cuda_type && device >= 0 && device < MAX_DEVICES ? device : MAX_DEVICES;
+    const bool cuda = q->device_type == CUDA && q->device >= 0 && q->device < MAX_DEVICES;
+    return &front.memory[cuda ? q->device : MAX_DEVICES];
 }
+
+static void hold(int device, int64_t bytes)
+{
+    front.memory[device < 0 ? MAX_DEVICES : device].kept += bytes;
+}
+
+static struct front front = { forget, hold };
 
 /* Bytes for bits beside those that are kept already. */
 static uint64_t room_on(const view *q)
 {
-    const int at = place_of(q->device_type, q->device);
-    pthread_mutex_lock(&lock);
-    const bool known = memory[at].known;
-    pthread_mutex_unlock(&lock);
-    if (!known)
-        ask_memory(at == MAX_DEVICES ? -1 : at);
-    pthread_mutex_lock(&lock);
-    const int64_t room = memory[at].limit - memory[at].kept;
-    pthread_mutex_unlock(&lock);
+    memory *const on = memory_on(q);
+    if (!on->known)
+        front.ask(q->device_type == CUDA ? q->device : -1);
+    const int64_t room = on->limit - on->kept;
     return room > 0 ? (uint64_t)room : 0;
-}
-
-/* How often bits were made, and passes ran in segments: for tests. */
-static struct {
-    int64_t filled, segmented;
-} counts;
-
-static void count(int64_t *what)
-{
-    pthread_mutex_lock(&lock);
-    ++*what;
-    pthread_mutex_unlock(&lock);
-}
-
-/* ---- workspace ---- */
-
-/* Blocks of CPU memory that the next pass may use; `bytes` behind the first ALIGN, where this is.
- */
-typedef struct block {
-    struct block *next;
-    size_t bytes;
-} block;
-
-static block *idle;
-
-static size_t rounded(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Memory for a pass on the device of q; false if there is none. `pooled`: CPU memory may be that of
- * a pass before. The caching allocator of CUDA reuses memory in the order of the stream, so that it
- * may be released as soon as the pass is launched; inside a graph the memory is the graph's own. */
-static bool take(const view *q, size_t bytes, bool pooled, void **made)
-{
-    *made = NULL;
-    if (!bytes)
-        return true;
-    if (q->device_type == cuda_type) {
-        if (torch.aoti_torch_cuda_caching_allocator_raw_alloc(bytes, made) != TORCH_DONE)
-            *made = NULL;
-        return *made;
-    }
-    block *found = NULL;
-    pthread_mutex_lock(&lock);
-    if (pooled && idle)
-        found = idle, idle = found->next;
-    pthread_mutex_unlock(&lock);
-    if (found && found->bytes < bytes)
-        free(found), found = NULL;
-    if (!found && (found = aligned_alloc(ALIGN, ALIGN + rounded(bytes))))
-        found->bytes = rounded(bytes);
-    *made = found ? (char *)found + ALIGN : NULL;
-    return found;
-}
-
-static void give(const view *q, void *used, bool pooled)
-{
-    if (used && q->device_type == cuda_type) {
-        torch.aoti_torch_cuda_caching_allocator_raw_delete(used);
-    } else if (used) {
-        block *back = (void *)((char *)used - ALIGN);
-        pthread_mutex_lock(&lock);
-        if (pooled)
-            back->next = idle, idle = back, back = NULL;
-        pthread_mutex_unlock(&lock);
-        free(back);
-    }
 }
 
 /* ---- keep bits ---- */
 
-static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *bits,
+static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *made,
                       size_t bytes, void *stream)
 {
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-    const bool cuda = of->key.device_type == cuda_type;
+    const bool cuda = of->key.device_type == CUDA;
     call.cu_q = r->list[CU_Q].data, call.cu_kv = r->list[CU_KV].data;
     call.sequence_ids = r->list[IDS].data;
     call.seed_ptr = r->list[RNG].data, call.offset_ptr = call.seed_ptr + 1;
@@ -120,26 +60,27 @@ static bool make_bits(const cached_plan *of, const request *r, bool hidden, void
     call.visible_only = !hidden;
     ordo_status status;
     if (cuda) {
-        status = library.ordo_dropout_fill_device(&of->problem, &call, bits, bytes, stream);
+        status = library.ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
     } else {
         uint32_t threads = 0;
         ordo_dropout_info info;
         torch.torch_get_num_threads(&threads);
         call.threads = (int)threads;
-        status = library.ordo_dropout_query(&of->problem, &call, &info);
+        status = library.ordo_dropout_query(&of->key.problem, &call, &info);
         if (!status)
-            status = library.ordo_dropout_fill(&of->problem, &call, 0, info.blocks, bits, bytes);
+            status =
+                library.ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
     }
-    count(&counts.filled);
+    front.filled++;
     return !status || library_refused(status);
 }
 
 static bool stream_of(const view *q, void **stream)
 {
     *stream = NULL;
-    return q->device_type != cuda_type ||
+    return q->device_type != CUDA ||
            torch.aoti_torch_get_current_cuda_stream(q->device, stream) == TORCH_DONE ||
-           REFUSE("device", "%D: PyTorch has no current stream", q);
+           REFUSE("device", "%s: PyTorch has no current stream", DEVICE_OF(q));
 }
 
 /* A tensor with the bits of a call; NULL and no error if there is no memory for it. */
@@ -152,8 +93,8 @@ static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, in
     *made = NULL;
     if (!stream_of(q, &stream))
         return false;
-    if (torch.aoti_torch_empty_strided(1, flat.sizes, flat.strides, u8_type, q->device_type,
-                                       q->device, made) != TORCH_DONE) {
+    if (torch.aoti_torch_empty_strided(1, flat.sizes, flat.strides, U8, q->device_type, q->device,
+                                       made) != TORCH_DONE) {
         *made = NULL;
         return true;
     }
@@ -164,44 +105,58 @@ static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, in
 
 typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
 
+/* The workspace of a call, and behind it, if `ahead`, that many bytes for its keep bits; false if
+ * there is no memory. Tensors on the CPU need not begin where the library wants them to. */
+static bool new_workspace(const view *q, size_t size, size_t ahead, ordo_call *call, tensor **made)
+{
+    const size_t first = (size + ALIGN - 1) / ALIGN * ALIGN;
+    const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)(first + ahead + ALIGN) });
+    *made = NULL;
+    call->workspace_bytes = size;
+    if (!(size + ahead))
+        return true;
+    if (!allocate(&flat, U8, q, made))
+        return false;
+    char *const data = data_of(*made), *const at = data + -(uintptr_t)data % ALIGN;
+    call->workspace = size ? at : NULL;
+    if (ahead)
+        call->keep_bits = (void *)(at + first);
+    return true;
+}
+
 /* Run a pass with the plan in `parts` of rows, or, if `whole`, with bits that are made before it.
- * If there is no memory for that, the pass makes its own bits, if it can. */
+ * If there is no memory for that, the pass makes its own bits, if it can. Memory goes in the order
+ * of the stream, so that it is released as soon as the pass is launched; inside a CUDA graph it is
+ * the graph's own. */
 static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
-                     const segmented *parts)
+                     const cached_plan *parts)
 {
     pass_function *const run =
         pass ? library.ordo_attention_backward : library.ordo_attention_forward;
     const view *q = &r->x[0];
     uint32_t threads = 0;
-    size_t size = parts ? parts->workspace[pass] : of->workspace[pass];
-    size_t ahead = whole ? (size_t)of->bits_bytes : 0;
-    bool pooled = !parts && !ahead;
-    void *work;
+    tensor *work;
     if (!stream_of(q, &call->stream))
         return false;
-    bool done = take(q, rounded(size) + ahead, pooled, &work);
-    if (!done && !pooled && !of->bits_needed) {
-        parts = NULL, size = of->workspace[pass], ahead = 0, pooled = true;
-        done = take(q, rounded(size), pooled, &work);
+    while (!new_workspace(q, (parts ? parts : of)->workspace[pass], whole ? of->bits_bytes : 0,
+                          call, &work)) {
+        if (of->bits_needed || !(parts || whole))
+            return false;
+        parts = NULL, whole = false;
     }
-    if (!done)
-        return no_memory((int64_t)(rounded(size) + ahead), q);
     torch.torch_get_num_threads(&threads);
-    call->threads = q->device_type == cuda_type ? 0 : (int)threads;
-    call->workspace = size ? work : NULL, call->workspace_bytes = size;
-    if (parts) { /* the stream of the pass waits for the second one: memory goes in its order */
-        count(&counts.segmented);
-        call->side_stream = memory[place_of(q->device_type, q->device)].side;
+    call->threads = q->device_type == CUDA ? 0 : (int)threads;
+    if (parts) { /* the stream of the pass waits for the second one */
+        front.segmented++;
+        call->side_stream = memory_on(q)->side;
     }
-    if (ahead) {
-        call->keep_bits = (void *)((char *)work + rounded(size));
-        done = make_bits(of, r, false, (char *)work + rounded(size), ahead, call->stream);
-    }
+    bool done = !whole || make_bits(of, r, false, (void *)call->keep_bits, (size_t)of->bits_bytes,
+                                    call->stream);
     if (done) {
-        const ordo_status status = run(parts ? parts->plan : of->plan, call);
+        const ordo_status status = run((parts ? parts : of)->plan, call);
         done = !status || library_refused(status);
     }
-    give(q, work, pooled);
+    release(work);
     return done;
 }
 
@@ -228,12 +183,12 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
     call->slopes = list[SLOPES].data;
     call->slopes_batch_stride = list[SLOPES].shape.axes == 2 ? list[SLOPES].shape.sizes[1] : 0;
     call->sink = list[SINK].data;
-    ordo_block_mask blocks = block_mask_of(r, &of->problem);
-    call->block_mask = of->problem.blocks.entries ? &blocks : NULL;
+    ordo_block_mask blocks = block_mask_of(r, &of->key.problem);
+    call->block_mask = of->key.problem.blocks.entries ? &blocks : NULL;
     if (list[RNG].data)
         call->seed_ptr = list[RNG].data, call->offset_ptr = call->seed_ptr + 1;
     bool whole = false;
-    const segmented *parts = NULL;
+    cached_plan *parts = NULL;
     if (list[BITS].data) {
         call->keep_bits = list[BITS].data;
     } else if (!call->keep_bits && of->bits_bytes) {
@@ -246,6 +201,8 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
         }
     }
     const bool done = run_pass(of, r, pass, call, whole, parts);
+    if (parts)
+        give_back(parts);
     call->block_mask = NULL;
     return done;
 }
@@ -255,47 +212,30 @@ static bool guard_device(const view *q, struct CUDAGuardOpaque **guard)
 {
     int32_t current;
     *guard = NULL;
-    if (q->device_type != cuda_type)
+    if (q->device_type != CUDA)
         return true;
-    if (!torch.aoti_torch_create_cuda_guard || !torch.aoti_torch_cuda_caching_allocator_raw_delete)
-        return REFUSE("unsupported", "%D: expected a PyTorch with CUDA", q);
+    if (!torch.aoti_torch_create_cuda_guard)
+        return REFUSE("unsupported", "%s: expected a PyTorch with CUDA", DEVICE_OF(q));
     if (torch.aoti_torch_get_current_device_index(&current) == TORCH_DONE && current == q->device)
         return true;
     return torch.aoti_torch_create_cuda_guard(q->device, guard) == TORCH_DONE ||
-           REFUSE("device", "%D: PyTorch cannot make it current", q);
+           REFUSE("device", "%s: PyTorch cannot make it current", DEVICE_OF(q));
 }
 
 /* ---- passes ---- */
-
-/* A result of these sizes, laid out as x if the library can write that, else contiguous with rows
- * first. */
-static shape result_like(const request *r, const shape *x, bool heads_first)
-{
-    view laid = { .shape = laid_like(x), .dtype = r->x[0].dtype };
-    laid.device_type = r->x[0].device_type;
-    const shape whole = laid.shape;
-    ordo_tensor unused;
-    if (heads_first)
-        laid.shape = transposed(laid.shape);
-    const bool taken = !r->packed || laid.shape.axes == 3 || flatten(&laid.shape);
-    return taken && describe(&laid, &unused) ? whole : dense_like(x, heads_first);
-}
 
 /* The shape of o as the caller sees it. */
 static shape out_shape(const request *r)
 {
     const shape *q = &r->given[0];
-    const bool heads_first = r->flags & HEADS_FIRST, like = r->flags & LIKE_Q;
-    shape o = r->o_shape;
-    if (heads_first) {
-        const int64_t sizes[4] = { q->sizes[0], q->sizes[2], q->sizes[1], r->given[2].sizes[3] };
-        o = contiguous(4, sizes);
-        o = like ? transposed(o) : o;
-    }
-    return like && same_sizes(&o, q) ? result_like(r, q, heads_first) : o;
+    if (!(r->flags & HEADS_FIRST))
+        return r->o_shape;
+    const shape o = contiguous(
+        4, (const int64_t[4]) { q->sizes[0], q->sizes[2], q->sizes[1], r->given[2].sizes[3] });
+    return r->flags & LIKE_Q ? transposed(o) : o;
 }
 
-/* Describe a result to the library, with rows first. */
+/* Describe a result to the library, with rows first; false if it does not take its strides. */
 static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_tensor *made)
 {
     view seen;
@@ -303,16 +243,29 @@ static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_
         return false;
     if (heads_first)
         seen.shape = transposed(seen.shape);
-    if (r->packed && seen.shape.axes == 4)
-        flatten(&seen.shape);
-    return describe(&seen, made) || REFUSE("internal", "a result of strides that are not taken");
+    return (!r->packed || seen.shape.axes == 3 || flatten(&seen.shape)) && describe(&seen, made);
+}
+
+/* A result of these sizes: with LIKE_Q laid out as x if it is of these sizes, and the library can
+ * write that; else contiguous with rows first. */
+static bool new_result(const request *r, tensor *x, const shape *x_sizes, const shape *sizes,
+                       bool heads_first, tensor **made, ordo_tensor *described)
+{
+    if (r->flags & LIKE_Q && same_sizes(x_sizes, sizes) && (*made = empty_like(x)) &&
+        describe_result(r, *made, heads_first, described))
+        return true;
+    release(*made);
+    *made = NULL;
+    const shape dense = dense_like(sizes, heads_first);
+    return allocate(&dense, r->x[0].dtype, &r->x[0], made) &&
+           describe_result(r, *made, heads_first, described);
 }
 
 /* Seed and offset, as torch.randint(2**32, (2,)) draws them. */
 static bool draw_pair(const view *like, tensor **made)
 {
     const shape pair = contiguous(1, (const int64_t[4]) { 2 });
-    if (!allocate(&pair, i64_type, like, made))
+    if (!allocate(&pair, I64, like, made))
         return false;
     StableIValue drawn[3] = { (StableIValue)(uintptr_t)*made, UINT64_C(1) << 32, 0 };
     const bool done =
@@ -335,9 +288,8 @@ static bool run_forward(request *r, const void *unused, tensor **made)
     const shape o = out_shape(r);
     const bool o_heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
     ordo_call call = ORDO_CALL_INIT;
-    bool done = allocate(&o, q->dtype, q, &made[O]) &&
-                allocate(&r->lse_shape, f32_type, q, &made[LSE]) &&
-                describe_result(r, made[O], o_heads_first, &call.o);
+    bool done = new_result(r, r->q, &r->given[0], &o, o_heads_first, &made[O], &call.o) &&
+                allocate(&r->lse_shape, F32, q, &made[LSE]);
     if (done) {
         describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
         call.lse = data_of(made[LSE]);
@@ -350,7 +302,7 @@ static bool run_forward(request *r, const void *unused, tensor **made)
             r->flags & KEEP && of->reuses && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
         if (done && reuse && r->list[BITS].data) { /* an empty tensor: those that were given */
             const shape none = contiguous(1, (const int64_t[4]) { 0 });
-            done = allocate(&none, u8_type, q, &made[KEPT]);
+            done = allocate(&none, U8, q, &made[KEPT]);
         } else if (done && reuse) {
             done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
             call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
@@ -384,7 +336,7 @@ static bool check_saved(request *r, view seen[SAVED_MORE])
         if (!*given[i])
             continue;
         if (!look(names[i], *given[i], &seen[i]) ||
-            !check_one(names[i], &seen[i], as, row ? f32_type : q->dtype, q))
+            !check_one(names[i], &seen[i], as, row ? F32 : q->dtype, q))
             return false;
         if (row ? !is_contiguous(&seen[i].shape) && !copy(names[i], given[i], &seen[i], as)
                 : !turn(names[i], r, given[i], &seen[i], heads_first))
@@ -410,7 +362,7 @@ static bool check_query(const request *r)
 static bool check_bits(const request *r, const cached_plan *of)
 {
     const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
-    return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, u8_type, &r->x[0]);
+    return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, U8, &r->x[0]);
 }
 
 static bool check_sums(const request *r, const sums *carried, ordo_call *call)
@@ -422,7 +374,7 @@ static bool check_sums(const request *r, const sums *carried, ordo_call *call)
     for (int i = 0; carried->carry && i < 2; i++) {
         view x;
         if (!look(names[i], given[i], &x) ||
-            !check_one(names[i], &x, &r->given[1 + i], f32_type, &r->x[0]) ||
+            !check_one(names[i], &x, &r->given[1 + i], F32, &r->x[0]) ||
             !check_contiguous(names[i], &x))
             return false;
         *at[i] = x.data;
@@ -443,28 +395,17 @@ static bool run_backward(request *r, const void *more, tensor **made)
         return false;
     const view *q = &r->x[0];
     const bool heads_first = r->flags & HEADS_FIRST;
+    tensor *const like[3] = { r->q, r->k, r->v };
     ordo_tensor *const out[3] = { &call.dq, &call.dk, &call.dv };
     bool done = check_bits(r, of);
-    for (int i = 0; done && i < 3; i++) {
-        if (r->flags & (i == DQ ? NO_DQ : NO_DKV))
-            continue;
-        const shape grad = r->flags & LIKE_Q ? result_like(r, &r->given[i], heads_first)
-                                             : dense_like(&r->given[i], heads_first);
-        done = allocate(&grad, q->dtype, q, &made[i]) &&
-               describe_result(r, made[i], heads_first, out[i]);
-    }
+    for (int i = 0; done && i < 3; i++)
+        done = r->flags & (i == DQ ? NO_DQ : NO_DKV) ||
+               new_result(r, like[i], &r->given[i], &r->given[i], heads_first, &made[i], out[i]);
     /* A gradient of no elements has no address, which means "not wanted" to the library. */
-    const bool wants = ~r->flags & (NO_DQ | NO_DKV);
-    tensor *spare = NULL;
-    bool any = call.dq.data || call.dk.data || call.dv.data || !wants;
-    if (done && !any) {
-        const shape grad = dense_like(&r->given[DQ], heads_first);
-        done = allocate(&grad, q->dtype, q, &spare) &&
-               describe_result(r, spare, heads_first, &call.dq);
-        any = call.dq.data || r->more[SINK];
-    }
+    const bool any = call.dq.data || call.dk.data || call.dv.data || r->more[SINK] ||
+                     !(~r->flags & (NO_DQ | NO_DKV));
     if (done && r->more[SINK]) {
-        done = allocate(&r->list[SINK].shape, f32_type, q, &made[DSINK]);
+        done = allocate(&r->list[SINK].shape, F32, q, &made[DSINK]);
         call.dsink = done ? data_of(made[DSINK]) : NULL;
     }
     if (done) {
@@ -474,7 +415,6 @@ static bool run_backward(request *r, const void *more, tensor **made)
         call.dlse = saved[SAVED_DLSE].data;
         done = !any || launch(of, r, 1, &call);
     }
-    release(spare);
     give_back(of);
     return done;
 }

@@ -7,7 +7,6 @@
 
 #include <ordo/ordo.h>
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +22,6 @@ static struct {
 
 enum { CUDA_ALIGN = 16 };
 
-static int32_t cpu_type, cuda_type, f32_type, f16_type, bf16_type, u8_type, i32_type, i64_type;
-static int32_t strided;
-
 typedef struct shape {
     int64_t axes, sizes[4], strides[4]; /* behind the axes: 0 */
 } shape;
@@ -40,78 +36,53 @@ typedef struct view {
 /* ---- words ---- */
 
 /* The error of the call that this thread runs: "status: what was expected". */
-static _Thread_local struct {
-    char text[512];
-    size_t used;
-} said;
+static _Thread_local char said[512];
 
-__attribute__((format(printf, 1, 2))) static void put(const char *format, ...)
-{
-    const size_t room = sizeof said.text - said.used;
-    va_list values;
-    va_start(values, format);
-    const int more = vsnprintf(said.text + said.used, room, format, values);
-    va_end(values);
-    if (more > 0)
-        said.used += (size_t)more < room ? (size_t)more : room - 1;
-}
-
-static void put_numbers(int64_t count, const int64_t *numbers)
-{
-    put("(");
-    for (int64_t i = 0; i < count; i++)
-        put(i ? ", %" PRId64 : "%" PRId64, numbers[i]);
-    put(count == 1 ? ",)" : ")");
-}
-
-/* PyTorch's numbers of types; the rest goes by its number. */
-static void put_type(int32_t dtype)
-{
-    static const char *const names[] = {
-        [0] = "uint8",     [1] = "int8",        [2] = "int16",          [3] = "int32",
-        [4] = "int64",     [5] = "float16",     [6] = "float32",        [7] = "float64",
-        [9] = "complex64", [11] = "bool",       [15] = "bfloat16",      [23] = "float8_e5m2",
-        [8] = "complex32", [10] = "complex128", [24] = "float8_e4m3fn",
-    };
-    if (dtype >= 0 && dtype < (int32_t)(sizeof names / sizeof *names) && names[dtype])
-        put("torch.%s", names[dtype]);
-    else
-        put("%d of PyTorch's numbers", (int)dtype);
-}
-
-static void put_device(const view *x)
-{
-    put(x->device_type == cuda_type  ? "cuda:%d"
-        : x->device_type == cpu_type ? "cpu"
-                                     : "type %d",
-        (int)(x->device_type == cuda_type ? x->device : x->device_type));
-}
-
-/* Add to the error: %s text, %l an int64_t, %g a double, %S the sizes and %R the strides of a shape
- * *, %T a type of PyTorch's (int32_t), %D the device of a view *. Returns false. */
-static bool say(const char *format, ...)
+/* Set the error; returns false. */
+#define REFUSE(status, ...) refuse(status ": " __VA_ARGS__)
+__attribute__((format(printf, 1, 2))) static bool refuse(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    for (const char *at = format; *at; at++) {
-        const shape *x;
-        switch (*at == '%' ? *++at : 0) {
-        case 's': put("%s", va_arg(values, const char *)); break;
-        case 'l': put("%" PRId64, va_arg(values, int64_t)); break;
-        case 'g': put("%g", va_arg(values, double)); break;
-        case 'S': x = va_arg(values, const shape *), put_numbers(x->axes, x->sizes); break;
-        case 'R': x = va_arg(values, const shape *), put_numbers(x->axes, x->strides); break;
-        case 'T': put_type(va_arg(values, int32_t)); break;
-        case 'D': put_device(va_arg(values, const view *)); break;
-        default: put("%c", *at);
-        }
-    }
+    vsnprintf(said, sizeof said, format, values);
     va_end(values);
     return false;
 }
 
-/* Begin an error; returns false. */
-#define REFUSE(status, ...) (said.used = 0, say(status ": "), say(__VA_ARGS__))
+/* What is a part of an error, in memory of the statement that uses it. */
+#define TEXT          ((char[TEXT_SIZE]) { 0 })
+#define SIZES_OF(x)   numbers((x)->axes, (x)->sizes, TEXT)
+#define STRIDES_OF(x) numbers((x)->axes, (x)->strides, TEXT)
+#define DEVICE_OF(x)  device_name(x, TEXT)
+enum { TEXT_SIZE = 100 };
+
+static const char *numbers(int64_t count, const int64_t x[4], char *text)
+{
+    static const char *const formats[] = { "()", "(%ld,)", "(%ld, %ld)", "(%ld, %ld, %ld)",
+                                           "(%ld, %ld, %ld, %ld)" };
+    snprintf(text, TEXT_SIZE, formats[count], (long)x[0], (long)x[1], (long)x[2], (long)x[3]);
+    return text;
+}
+
+static const char *type_name(int32_t dtype)
+{
+    static const char *const names[BF16 + 1] = {
+        [U8] = "uint8",      [I8] = "int8",     [I16] = "int16",     [I32] = "int32",
+        [I64] = "int64",     [F16] = "float16", [F32] = "float32",   [F64] = "float64",
+        [8] = "complex32",   [9] = "complex64", [10] = "complex128", [11] = "bool",
+        [BF16] = "bfloat16",
+    };
+    return dtype >= 0 && dtype <= BF16 && names[dtype] ? names[dtype] : "another type";
+}
+
+static const char *device_name(const view *x, char *text)
+{
+    const char *format = x->device_type == CUDA  ? "cuda:%d"
+                         : x->device_type == CPU ? "cpu"
+                                                 : "type %d";
+    snprintf(text, TEXT_SIZE, format, (int)(x->device_type == CUDA ? x->device : x->device_type));
+    return text;
+}
 
 /* ---- shapes ---- */
 
@@ -119,23 +90,21 @@ static bool say(const char *format, ...)
 static bool look(const char *name, tensor *x, view *seen)
 {
     int64_t *sizes, *strides;
-    int32_t layout;
+    int32_t layout = -1;
     memset(seen, 0, sizeof *seen);
-    if (torch.aoti_torch_get_layout(x, &layout) != TORCH_DONE || layout != strided)
-        return REFUSE("unsupported", "%s.layout: expected torch.strided", name);
-    if (torch.aoti_torch_get_dim(x, &seen->shape.axes) != TORCH_DONE ||
+    if (torch.aoti_torch_get_layout(x, &layout) != TORCH_DONE || layout != STRIDED ||
+        torch.aoti_torch_get_dim(x, &seen->shape.axes) != TORCH_DONE ||
         torch.aoti_torch_get_sizes(x, &sizes) != TORCH_DONE ||
-        torch.aoti_torch_get_strides(x, &strides) != TORCH_DONE)
-        return REFUSE("unsupported", "%s: expected a plain tensor", name);
-    if (seen->shape.axes > 4)
-        return REFUSE("shape", "%s of %l axes: expected 4 at most", name, seen->shape.axes);
-    memcpy(seen->shape.sizes, sizes, (size_t)seen->shape.axes * sizeof *sizes);
-    memcpy(seen->shape.strides, strides, (size_t)seen->shape.axes * sizeof *strides);
-    if (torch.aoti_torch_get_data_ptr(x, &seen->data) != TORCH_DONE ||
+        torch.aoti_torch_get_strides(x, &strides) != TORCH_DONE ||
+        torch.aoti_torch_get_data_ptr(x, &seen->data) != TORCH_DONE ||
         torch.aoti_torch_get_dtype(x, &seen->dtype) != TORCH_DONE ||
         torch.aoti_torch_get_device_type(x, &seen->device_type) != TORCH_DONE ||
         torch.aoti_torch_get_device_index(x, &seen->device) != TORCH_DONE)
-        return REFUSE("unsupported", "%s: expected a plain tensor", name);
+        return REFUSE("unsupported", "%s.layout: expected torch.strided", name);
+    if (seen->shape.axes > 4)
+        return REFUSE("shape", "%s of %ld axes: expected 4 at most", name, (long)seen->shape.axes);
+    memcpy(seen->shape.sizes, sizes, (size_t)seen->shape.axes * sizeof *sizes);
+    memcpy(seen->shape.strides, strides, (size_t)seen->shape.axes * sizeof *strides);
     return true;
 }
 
@@ -199,30 +168,11 @@ static shape dense_like(const shape *x, bool heads_first)
     return transposed(contiguous(4, rows_first.sizes));
 }
 
-/* x with its strides if no two elements share a place and there are no holes; else contiguous: what
- * torch.empty_like() makes. */
-static shape laid_like(const shape *x)
-{
-    bool taken[4] = { false };
-    int64_t step = 1;
-    for (int64_t n = 0; n < x->axes; n++) {
-        int64_t found = -1;
-        for (int64_t i = x->axes - 1; i >= 0 && found < 0; i--)
-            if (!taken[i] && (x->sizes[i] == 1 || x->strides[i] == step))
-                found = i;
-        if (found < 0)
-            return contiguous(x->axes, x->sizes);
-        taken[found] = true;
-        step *= x->sizes[found];
-    }
-    return *x;
-}
-
 /* Describe the tensor to the library; false if it does not take its address or strides. */
 static bool describe(const view *x, ordo_tensor *made)
 {
     *made = (ordo_tensor) { .data = x->data };
-    const bool cuda = x->device_type == cuda_type;
+    const bool cuda = x->device_type == CUDA;
     if (cuda && (uintptr_t)x->data % CUDA_ALIGN)
         return false;
     if (is_contiguous(&x->shape))
@@ -250,7 +200,7 @@ static int64_t bytes_of(const shape *x, int32_t dtype)
 /* Python allocates so much there once more, which raises PyTorch's own error. */
 static bool no_memory(int64_t bytes, const view *on)
 {
-    return REFUSE("memory", "%l bytes on %D: not enough memory", bytes, on);
+    return REFUSE("memory", "%ld bytes on %s: not enough memory", (long)bytes, DEVICE_OF(on));
 }
 
 static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **made)
@@ -272,6 +222,19 @@ static void release(tensor *x)
 {
     if (x)
         torch.aoti_torch_delete_tensor_object(x);
+}
+
+/* torch.empty_like(x): laid out as x is, if no two elements of it share a place and it has no
+ * holes. */
+static tensor *empty_like(tensor *x)
+{
+    tensor *like = NULL;
+    if (torch.aoti_torch_new_tensor_handle(x, &like) != TORCH_DONE)
+        return NULL;
+    StableIValue all[6] = { (
+        StableIValue)(uintptr_t)like }; /* and nothing for the other arguments */
+    const int32_t done = torch.torch_call_dispatcher("aten::empty_like", "", all, TORCH_2_10);
+    return done == TORCH_DONE ? (tensor *)(uintptr_t)all[0] : NULL;
 }
 
 /* A result that does not exist: None in Python. */

@@ -25,20 +25,16 @@ typedef void torch_kernel(StableIValue *stack, uint64_t arguments, uint64_t resu
 
 enum { TORCH_DONE = 0 }; /* what the functions below return on success */
 
+/* PyTorch's numbers of types, devices and layouts. Saved models hold them: they never change. */
+enum { U8, I8, I16, I32, I64, F16, F32, F64, BF16 = 15 };
+enum { CPU, CUDA };
+enum { STRIDED };
+
 #define TORCH_2_10 ((UINT64_C(2) << 56) | (UINT64_C(10) << 48)) /* the ABI that is used */
 
 /* F(result, name, parameters) */
 #define TORCH_FUNCTIONS(F)                                                                         \
-    F(int32_t, aoti_torch_device_type_cpu, (void))                                                 \
-    F(int32_t, aoti_torch_device_type_cuda, (void))                                                \
-    F(int32_t, aoti_torch_dtype_float32, (void))                                                   \
-    F(int32_t, aoti_torch_dtype_float16, (void))                                                   \
-    F(int32_t, aoti_torch_dtype_bfloat16, (void))                                                  \
-    F(int32_t, aoti_torch_dtype_uint8, (void))                                                     \
-    F(int32_t, aoti_torch_dtype_int32, (void))                                                     \
-    F(int32_t, aoti_torch_dtype_int64, (void))                                                     \
     F(size_t, aoti_torch_dtype_element_size, (int32_t))                                            \
-    F(int32_t, aoti_torch_layout_strided, (void))                                                  \
     F(int32_t, aoti_torch_get_layout, (struct AtenTensorOpaque *, int32_t *))                      \
     F(int32_t, aoti_torch_get_data_ptr, (struct AtenTensorOpaque *, void **))                      \
     F(int32_t, aoti_torch_get_dim, (struct AtenTensorOpaque *, int64_t *))                         \
@@ -48,6 +44,8 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
     F(int32_t, aoti_torch_get_device_type, (struct AtenTensorOpaque *, int32_t *))                 \
     F(int32_t, aoti_torch_get_device_index, (struct AtenTensorOpaque *, int32_t *))                \
     F(int32_t, aoti_torch_delete_tensor_object, (struct AtenTensorOpaque *))                       \
+    F(int32_t, aoti_torch_new_tensor_handle,                                                       \
+      (struct AtenTensorOpaque *, struct AtenTensorOpaque **))                                     \
     F(int32_t, aoti_torch_new_uninitialized_tensor, (struct AtenTensorOpaque **))                  \
     F(int32_t, aoti_torch_zero_, (struct AtenTensorOpaque *))                                      \
     F(int32_t, aoti_torch_copy_, (struct AtenTensorOpaque *, struct AtenTensorOpaque *, int32_t))  \
@@ -70,8 +68,6 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
     F(int32_t, aoti_torch_get_current_device_index, (int32_t *))                                   \
     F(int32_t, aoti_torch_create_cuda_guard, (int32_t, struct CUDAGuardOpaque **))                 \
     F(int32_t, aoti_torch_delete_cuda_guard, (struct CUDAGuardOpaque *))                           \
-    F(int32_t, aoti_torch_get_current_cuda_stream, (int32_t, void **))                             \
-    F(int32_t, aoti_torch_cuda_caching_allocator_raw_alloc, (uint64_t, void **))                   \
-    F(int32_t, aoti_torch_cuda_caching_allocator_raw_delete, (void *))
+    F(int32_t, aoti_torch_get_current_cuda_stream, (int32_t, void **))
 
 #endif

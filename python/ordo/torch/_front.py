@@ -77,30 +77,45 @@ def _start() -> Any:
     return compiled
 
 
+class _Memory(ctypes.Structure):
+    _fields_ = [("known", c_bool), ("limit", c_int64), ("kept", c_int64), ("side", c_void_p)]
+
+
 class _Front(ctypes.Structure):
-    """As in front.c, which says what each does."""
+    """As in run.h, which says what each is."""
 
     _fields_ = [
         ("forget_plans", CFUNCTYPE(None)),
-        ("set_memory", CFUNCTYPE(None, c_int, c_int64, c_void_p, c_bool)),
-        ("ask_memory", CFUNCTYPE(None, ASK_MEMORY)),
         ("hold", CFUNCTYPE(None, c_int, c_int64)),
-        ("counts", CFUNCTYPE(None, ctypes.POINTER(c_int64))),
+        ("ask", ASK_MEMORY),
+        ("memory", _Memory * 65),
+        ("counts", c_int64 * 2),
     ]
 
 
 _compiled = _start()
-_front = _Front.in_dll(_compiled, "ordo_torch_front")
-forget_plans, set_memory, ask_memory, hold = (
-    _front.forget_plans, _front.set_memory, _front.ask_memory, _front.hold
-)  # fmt: skip
+_front = ctypes.POINTER(_Front).in_dll(_compiled, "ordo_torch_front").contents
+forget_plans, hold = _front.forget_plans, _front.hold
+
+
+def set_memory(device: int, limit: int, side: Any, known: bool) -> None:
+    """The memory for keep bits on a device, -1 the CPU, and the stream that makes them; unless `known`
+    it is asked for again."""
+    on = _front.memory[device]
+    on.limit, on.side, on.known = limit, side, known
+
+
+def ask_memory(ask: Any) -> None:
+    """Have `ask` called for the memory of each device when it is next needed."""
+    _front.ask = ask
+    for on in _front.memory:
+        on.known = False
 
 
 def counts() -> tuple[int, int]:
     """How often keep bits were made, and passes ran in segments, in this process."""
-    found = (c_int64 * 2)()
-    _front.counts(found)
-    return found[0], found[1]
+    made, segmented = _front.counts
+    return made, segmented
 
 
 forward = torch.ops.ordo.forward.default._op  # without the look for overloads

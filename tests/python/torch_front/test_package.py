@@ -144,6 +144,9 @@ def test_it_links_to_no_library_of_pytorch():
 
 COMPARED = """
 #define USE_CUDA
+#include <c10/core/Device.h>
+#include <c10/core/Layout.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/stable/c/shim.h>
 #include <type_traits>
 #include "torch_abi.h"
@@ -153,11 +156,15 @@ TORCH_FUNCTIONS(SAME)
 TORCH_CUDA_FUNCTIONS(SAME)
 static_assert(TORCH_2_10 == TORCH_VERSION_2_10_0);
 static_assert(TORCH_DONE == AOTI_TORCH_SUCCESS);
+#define EQUAL(number, theirs) static_assert(number == (int)c10::theirs);
+EQUAL(U8, kByte) EQUAL(I8, kChar) EQUAL(I16, kShort) EQUAL(I32, kInt) EQUAL(I64, kLong)
+EQUAL(F16, kHalf) EQUAL(F32, kFloat) EQUAL(F64, kDouble) EQUAL(BF16, kBFloat16)
+EQUAL(CPU, kCPU) EQUAL(CUDA, kCUDA) EQUAL(STRIDED, kStrided)
 """
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
-def test_the_functions_are_declared_as_in_pytorchs_headers(tmp_path):
+def test_functions_and_numbers_are_those_of_pytorchs_headers(tmp_path):
     include = Path(torch.__file__).parent / "include"
     if not (include / "torch" / "csrc" / "stable" / "c" / "shim.h").exists():
         pytest.skip("PyTorch without headers")
