@@ -3,8 +3,8 @@
  *   sequential   GEMMs, then the bits, then attention that reads them
  *   fused        GEMMs, then attention that makes the bits
  *   overlapped   GEMMs and bits at the same time, then attention that reads them
- *   pipelined    overlapped, in segments of rows: attention of segment i, then the GEMMs of segment
- *                i and the bits of segment i + 1; two buffers, but partial waves per segment
+ *   pipelined    bits and attention of a segment of rows beside GEMMs of others, as block.md in
+ *                lab/docs defines: one segment's memory, but partial waves per segment
  *
  * In steady state the board's governor averages power over several kernels. With perfect averaging
  * a sequence would take the longer of the sum of times at full clock and the sum of energies over
@@ -260,7 +260,29 @@ static double segment_gemm(const ordo_model *model, const ordo_gemm *g, ordo_gem
     return waves > share ? waves : share;
 }
 
-/* Time of one layer in `n` segments. */
+/* Products one after the other: their time, and the idle time of their last waves. */
+typedef struct stretch {
+    double seconds, tail;
+} stretch;
+
+/* GEMMs `first` to `last` over `rows` rows of the rank's. */
+static stretch stretch_of(const parts *p, int first, int last, int64_t rows)
+{
+    const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
+    stretch s = { 0, 0 };
+    for (int i = first; i <= last; i++) {
+        const ordo_gemm g = gemm_of(p->block, i, rows);
+        const double each = segment_gemm(p->model, &g, gemm_of(p->block, i, rows_of(p->block)));
+        s.seconds += each;
+        s.tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
+    }
+    return s;
+}
+
+/* Time of one layer in `n` segments: with the bits of the first, QKV of the first (under a full
+ * mask of all); with those of another, what follows attention of the segment before, and under a
+ * causal mask QKV of the segment after. Attention that runs beside products takes as long as after
+ * them: both need the tensor cores. A causal mask leaves segment i 2i + 1 shares of n^2. */
 static double pipelined(const parts *p, int64_t n)
 {
     const ordo_block *b = p->block;
@@ -268,36 +290,35 @@ static double pipelined(const parts *p, int64_t n)
     shares.value[ORDO_C_WHOLE_WAVES] = 0;
     const int64_t rows = rows_of(b) / n;
     const bool cpu = ordo_machine_family_of(p->model->machine) == ORDO_MACHINE_CPU;
-    double gemm = 0, tail = 0, others = 0;
-    for (int i = 0; i < ORDO_BLOCK_GEMMS; i++) {
-        const ordo_gemm g = gemm_of(b, i, rows);
-        const double each = segment_gemm(p->model, &g, gemm_of(b, i, rows * n));
-        if (!hides(b, i)) {
-            others += each;
-            continue;
-        }
-        gemm += each;
-        tail += cpu ? 0 : each * ordo_gemm_tail(p->model, &g);
-    }
-    const double share = causal_share(p->model, b);
+    const bool ahead = b->causal && n > 1;
+    const stretch qkv = stretch_of(p, ORDO_BLOCK_QKV, ORDO_BLOCK_QKV, ahead ? rows : rows_of(b));
+    const stretch rest = stretch_of(p, ORDO_BLOCK_OUT, ORDO_BLOCK_DOWN, rows);
     parts other = *p;
     other.model = &shares;
     double attention =
-        attention_of(&other, shape_of(p->model, b, ORDO_KEEP_GIVEN), share).time.seconds;
+        attention_of(&other, shape_of(p->model, b, ORDO_KEEP_GIVEN), causal_share(p->model, b))
+            .time.seconds;
     const double tiles = (double)b->batch * (double)heads_of(b) *
                          ceil((double)rows / ordo_model_value(p->model, ORDO_C_ATTENTION_TILE_Q));
     const double waves = tiles / ordo_model_value(p->model, ORDO_C_WORKERS);
-    attention = attention / (double)n * (cpu ? 1 : ceil(waves) / waves);
-    const ordo_beside beside = {
-        .gemm = gemm,
-        .rng = ordo_price_rng(p->model, p->rng_counts, p->elements).time.seconds / (double)n,
-        .steal = steal_of(p, p->elements / (double)n),
-        .tail = tail,
-        .awaited = true,
-    };
+    attention *= cpu ? 1 : ceil(waves) / waves;
     const double launch = ordo_model_value(p->model, ORDO_C_SEGMENT_LAUNCH) * 1e-9;
-    return (double)n * (ordo_overlap(p->model, &beside).seconds + others + attention + launch) +
-           p->memory.time.seconds;
+    double seconds = attention + (double)n * launch + p->memory.time.seconds;
+    seconds += rest.seconds + (ahead ? qkv.seconds : 0); /* after the last, and beside the first */
+    for (int64_t i = 0; i < n; i++) {
+        const bool both = ahead && i > 0 && i + 1 < n;
+        const stretch of = i == 0 ? qkv : rest;
+        const double share = (b->causal ? (double)(2 * i + 1) / (double)n : 1) / (double)n;
+        const ordo_beside beside = {
+            .gemm = of.seconds + (both ? qkv.seconds : 0),
+            .rng = share * p->rng.time.seconds,
+            .steal = steal_of(p, share * p->elements),
+            .tail = of.tail + (both ? qkv.tail : 0),
+            .awaited = true,
+        };
+        seconds += ordo_overlap(p->model, &beside).seconds;
+    }
+    return seconds;
 }
 
 /* Time of the block with the given attention, and with `rng` if it is not NULL. */
@@ -471,8 +492,7 @@ void ordo_price_block(const ordo_model *model, const ordo_block *b,
     const int64_t rows = rows_of(b);
     r->keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] =
         r->keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED] = keep_bits_bytes(b, rows);
-    r->keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] =
-        (b->segments < 2 ? 1 : 2) * keep_bits_bytes(b, rows / b->segments);
+    r->keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] = keep_bits_bytes(b, rows / b->segments);
     const double memory = ordo_model_value(model, ORDO_C_MEMORY);
     r->keep_bits_fit = memory <= 0 || r->keep_bits_bytes[ORDO_DROPOUT_MODE_SEQUENTIAL] <= memory;
     price_modes(&p, r);

@@ -267,6 +267,36 @@ TEST(figure_14)
     ordo_model_destroy(model);
 }
 
+/* Bits that outweigh what runs beside them leave those products that run beside none: what follows
+ * attention of the last segment, and under a causal mask QKV of the second. Bits that cost nothing
+ * leave all. In whole waves: 1024 rows of 33 heads on 132 multiprocessors. */
+TEST(figure_15)
+{
+    static const char *const names[] = { "rng_slow", "gemm_slow", "carve_out", "segment_launch" };
+    ordo_model *model = h100(1);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(ordo_model_set(model, names[i], i == 0), ORDO_OK);
+    for (int which = 0; which < 4; which++) {
+        const bool causal = which & 1, heavy = which >> 1;
+        ordo_block block = ORDO_BLOCK_INIT;
+        ordo_block_report r = { 0 };
+        block.precision = ORDO_PRECISION_FP8;
+        block.seq = 4096;
+        block.embed = 33 * 128;
+        block.segments = 4;
+        block.causal = causal;
+        CHECK_INT(ordo_model_set(model, "rng_scale", heavy ? 100 : 1e-3), ORDO_OK);
+        CHECK_INT(ordo_model_block(model, &block, &r), ORDO_OK);
+        const double qkv = r.gemm[ORDO_BLOCK_QKV].seconds;
+        const double rest = r.gemm[ORDO_BLOCK_OUT].seconds + r.gemm[ORDO_BLOCK_UP].seconds +
+                            r.gemm[ORDO_BLOCK_DOWN].seconds;
+        const double beside = heavy ? r.rng.seconds + (rest + (causal ? qkv : 0)) / 4 : qkv + rest;
+        CHECK_NEAR(r.mode[ORDO_DROPOUT_MODE_PIPELINED] - r.attention_given.seconds, beside,
+                   1e-9 * beside);
+    }
+    ordo_model_destroy(model);
+}
+
 /* What lab/docs/model.md states of the whole grid of Figure 5: the range of dropout's cost in
  * the best mode, where the best cell lies, and which cells fit the numbers of the larger model. */
 TEST(grid_of_figure_5)

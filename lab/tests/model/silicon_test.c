@@ -417,7 +417,7 @@ TEST(pipelines_save_memory)
     const ordo_block_report sixteen = price(model, block);
     CHECK_NEAR(sixteen.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
                four.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED], 0);
-    CHECK_NEAR(four.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 2,
+    CHECK_NEAR(four.keep_bits_bytes[ORDO_DROPOUT_MODE_PIPELINED] * 4,
                four.keep_bits_bytes[ORDO_DROPOUT_MODE_OVERLAPPED], 0);
     CHECK(sixteen.mode[ORDO_DROPOUT_MODE_PIPELINED] > four.mode[ORDO_DROPOUT_MODE_PIPELINED]);
     CHECK_INT(ordo_model_set(model, "memory", 1e6), ORDO_OK);
