@@ -1,4 +1,5 @@
-/* grid_blocks.h: block masks of a grid_case: a rule for each element, and the lists made from it.
+/* grid_blocks.h: block masks of a grid_case, or element masks: a rule for each element, and what is
+ * made from it.
  *
  * The rule counts rows and columns of the whole sequence, so that a part of a case has its part of
  * the mask: its sequences, heads, rows and columns begin where the rule says. */
@@ -15,7 +16,9 @@ typedef enum grid_block_kind {
     GRID_PREFIX,    /* `size` columns, and those up to the row's own */
     GRID_INTERVALS, /* of any length up to 2 `size`, some of them empty */
     GRID_SPARSE,    /* whole blocks, `size` of 256 */
-    GRID_BAND, /* columns row + low to row + high: what a mask or a window shows; never drawn */
+    GRID_BAND,      /* columns row + low to row + high: what a mask or a window shows */
+    GRID_ELEMENTS,  /* as elements only: squares of 64 that are empty, whole or drawn, `size` of 256
+                     */
     GRID_BLOCK_KINDS
 } grid_block_kind;
 
@@ -24,12 +27,13 @@ typedef struct grid_blocks {
     int64_t size, low, high;
     uint64_t seed;
     bool per_sequence, per_head;
+    bool seen; /* an element mask */
     int64_t sequence0, head0, row0, col0;
 } grid_blocks;
 
 static const char *const grid_block_names[GRID_BLOCK_KINDS] = { "none",   "chunks",    "documents",
                                                                 "prefix", "intervals", "sparse",
-                                                                "band" };
+                                                                "band",   "elements" };
 
 /* A number of the mask of (sequence, head), by place. */
 static inline uint64_t grid_block_hash(const grid_blocks *x, int64_t sequence, int64_t head,
@@ -76,6 +80,16 @@ static inline void grid_block_interval(const grid_blocks *x, int64_t sequence, i
     }
 }
 
+/* Whether an element is seen of those that are drawn one by one. */
+static inline bool grid_block_drawn(const grid_blocks *x, int64_t sequence, int64_t head,
+                                    int64_t row, int64_t column)
+{
+    const int64_t r = x->row0 + row, c = x->col0 + column;
+    const uint64_t square = grid_block_hash(x, sequence, head, r / 64, -1 - c / 64) >> 62;
+    const uint64_t own = grid_block_hash(x, sequence, head, r, c) % 256;
+    return square == 0 ? false : square == 1 || (int64_t)own < x->size;
+}
+
 static inline bool grid_block_listed(const grid_blocks *x, int64_t sequence, int64_t head,
                                      int64_t row, int64_t column)
 {
@@ -93,7 +107,8 @@ static inline bool grid_block_sees(const grid_blocks *x, int64_t sequence, int64
         return true;
     grid_block_interval(x, sequence, head, row, &first, &last);
     return first <= x->col0 + column && x->col0 + column <= last &&
-           grid_block_listed(x, sequence, head, row, column);
+           (x->kind == GRID_ELEMENTS ? grid_block_drawn(x, sequence, head, row, column)
+                                     : grid_block_listed(x, sequence, head, row, column));
 }
 
 /* Leave out the entries of blocks that are not listed. */
@@ -142,14 +157,51 @@ static inline ordo_block_mask *grid_block_one(const grid_blocks *x, int64_t sequ
     return mask;
 }
 
+/* An element mask, which lies in one piece that begins with its bits. */
+static inline ordo_block_mask *grid_seen_mask(const grid_blocks *x, ordo_problem *p)
+{
+    const int64_t sequences = x->per_sequence ? p->batch : 1, heads = x->per_head ? p->heads : 1;
+    const int64_t head = p->q_len * p->kv_len;
+    const int64_t strides[] = { heads * head, head, p->kv_len, 1 };
+    size_t bytes = 0;
+    p->seen = (ordo_seen_limits) { true, x->per_sequence, x->per_head };
+    grid_block_must(ordo_seen_bytes(p, &bytes));
+    unsigned char *elements = malloc((size_t)(sequences * heads * head) + 1), *to = elements;
+    ordo_block_mask *mask = malloc(sizeof *mask);
+    void *memory = aligned_alloc(16, (bytes + 31) / 16 * 16);
+    if (!elements || !mask || !memory)
+        abort();
+    for (int64_t n = 0; n < sequences * heads; n++)
+        for (int64_t i = 0; i < p->q_len; i++)
+            for (int64_t j = 0; j < p->kv_len; j++)
+                *to++ = grid_block_sees(x, n / heads, n % heads, i, j);
+    *mask = (ordo_block_mask)ORDO_BLOCK_MASK_INIT;
+    grid_block_must(ordo_seen_make(mask, p, elements, strides, memory, bytes));
+    free(elements);
+    return mask;
+}
+
+static inline void grid_block_destroy(ordo_block_mask *mask)
+{
+    if (!mask || !mask->bits) {
+        ordo_block_mask_destroy(mask);
+        return;
+    }
+    free((void *)mask->bits);
+    free(mask);
+}
+
 /* The mask of a problem's calls, whose limits become those of the problem; NULL: none. */
 static inline ordo_block_mask *grid_block_mask(const grid_blocks *x, ordo_problem *p)
 {
     const int64_t sequences = x->per_sequence ? p->batch : 1, heads = x->per_head ? p->heads : 1;
     ordo_block_mask *all = NULL;
     p->blocks = (ordo_block_limits) { 0 };
+    p->seen = (ordo_seen_limits) { .on = false };
     if (x->kind == GRID_NO_BLOCKS)
         return NULL;
+    if (x->seen)
+        return grid_seen_mask(x, p);
     const size_t count = (size_t)(sequences * heads);
     ordo_block_mask **masks = calloc(count, sizeof(ordo_block_mask *));
     if (!masks)

@@ -218,11 +218,11 @@ static inline void grid_close(grid_case *c)
 {
     for (int t = 0; t < GRID_TENSORS; t++)
         free(c->data[t]);
-    ordo_block_mask_destroy(c->mask);
+    grid_block_destroy(c->mask);
 }
 
-/* The block mask, and room for all tensors. What is in padding must not matter: numbers that would
- * show, or NaN. */
+/* The mask of blocks or elements, and room for all tensors. What is in padding must not matter:
+ * numbers that would show, or NaN. */
 static inline void grid_open(grid_case *c)
 {
     c->mask = grid_block_mask(&c->blocks, &c->problem);

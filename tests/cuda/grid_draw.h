@@ -13,7 +13,8 @@ typedef struct grid_limits {
     uint64_t seed;
     int64_t longest; /* rows of a sequence */
     double work;     /* sum of rows * columns * head size over heads, in millions */
-    int64_t blocks;  /* largest head size with block masks */
+    int64_t blocks;  /* largest head size with block masks, */
+    int64_t seen;    /* and with element masks */
 } grid_limits;
 
 static inline bool grid_one_in(uint64_t *state, int n)
@@ -191,16 +192,18 @@ static inline void grid_draw_sinks(grid_case *c, uint64_t *state)
 }
 
 /* One mask for all, or one for each sequence, each head, or both. */
-static inline void grid_draw_blocks(grid_case *c, uint64_t *state)
+static inline void grid_draw_blocks(grid_case *c, bool seen, uint64_t *state)
 {
     c->blocks = (grid_blocks) {
-        .kind = (grid_block_kind)check_between(state, 1, GRID_BLOCK_KINDS - 1),
+        .kind = (grid_block_kind)check_between(state, 1, seen ? GRID_ELEMENTS : GRID_BAND),
         .seed = check_random(state),
         .per_sequence = check_between(state, 0, 1),
         .per_head = grid_one_in(state, 4),
+        .seen = seen,
     };
-    c->blocks.size = c->blocks.kind == GRID_SPARSE ? check_between(state, 5, 256)
-                                                   : check_between(state, 1, c->problem.q_len);
+    const bool sparse = c->blocks.kind == GRID_SPARSE || c->blocks.kind == GRID_ELEMENTS;
+    c->blocks.size =
+        sparse ? check_between(state, 5, 256) : check_between(state, 1, c->problem.q_len);
     c->mask = grid_block_mask(&c->blocks, &c->problem);
 }
 
@@ -243,7 +246,10 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     if (grid_one_in(&state, 4)) /* the last draws: those before them stay as they were */
         grid_draw_sinks(c, &state);
     if (grid_one_in(&state, 5) && p->head_dim <= limits->blocks && p->v_head_dim <= limits->blocks)
-        grid_draw_blocks(c, &state);
+        grid_draw_blocks(c, false, &state);
+    if (!c->mask && grid_one_in(&state, 5) && p->head_dim <= limits->seen &&
+        p->v_head_dim <= limits->seen)
+        grid_draw_blocks(c, true, &state);
 }
 
 /* One line about it. */
@@ -274,9 +280,9 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
         at += snprintf(more + at, sizeof more - (size_t)at, " rows from %d, columns from %d",
                        (int)p->shard.row0, (int)p->shard.col0);
     if (c->mask)
-        at += snprintf(more + at, sizeof more - (size_t)at, " blocks %s %d%s%s",
-                       grid_block_names[c->blocks.kind], (int)c->blocks.size,
-                       c->blocks.per_sequence ? " per sequence" : "",
+        at += snprintf(more + at, sizeof more - (size_t)at, " %s %s %d%s%s",
+                       c->blocks.seen ? "seen" : "blocks", grid_block_names[c->blocks.kind],
+                       (int)c->blocks.size, c->blocks.per_sequence ? " per sequence" : "",
                        c->blocks.per_head ? " per head" : "");
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));

@@ -260,7 +260,8 @@ static inline void check_decode(trial *t, grid_piece_place all, uint64_t *state)
 static inline void check_cut(trial *t, uint64_t *state)
 {
     const ordo_problem *p = &t->c.problem;
-    const bool sparse = t->c.blocks.kind == GRID_SPARSE; /* cut at blocks only */
+    const bool sparse =
+        t->c.blocks.kind == GRID_SPARSE && !t->c.blocks.seen; /* cut at blocks only */
     const int64_t b = check_between(state, 0, p->batch - 1);
     const int64_t step = sparse ? ORDO_BLOCK : p->dropout.p > 0 ? 16 : 1;
     const grid_piece_place all = { .sequence = b,
@@ -373,18 +374,22 @@ static inline bool order_of_blocks(ordo_order order)
            order == ORDO_ORDER_SPT;
 }
 
-/* A block mask that shows what the mask and the window show. Entries that show nothing are not
- * drawn: all levels would have the same (cpu/blocks_identity_test.c adds and removes them). */
-static inline void check_blocks(trial *t)
+/* A mask of blocks, or of elements, that shows what the mask and the window show. Entries that show
+ * nothing are not drawn: all levels would have the same (cpu/blocks_identity_test.c adds and
+ * removes them). */
+static inline void check_blocks(trial *t, bool seen)
 {
     grid_case c = t->c;
     ordo_problem *p = &c.problem;
     const int64_t diagonal = ordo_mask_diagonal(p->mask, p->q_len, p->kv_len);
     const bool causal = p->mask != ORDO_MASK_FULL;
-    if (p->layout != ORDO_DENSE || c.mask || grid_cut(&c) || p->head_dim > t->s->limits.blocks ||
-        p->v_head_dim > t->s->limits.blocks || !order_of_blocks(t->info.order))
+    const int64_t most = seen ? t->s->limits.seen : t->s->limits.blocks;
+    if (p->layout != ORDO_DENSE || c.mask || grid_cut(&c) || p->head_dim > most ||
+        p->v_head_dim > most || !order_of_blocks(t->info.order))
         return;
-    c.blocks = (grid_blocks) { .kind = GRID_BAND, .size = 1, .low = -INT32_MAX, .high = INT32_MAX };
+    c.blocks = (grid_blocks) {
+        .kind = GRID_BAND, .size = 1, .low = -INT32_MAX, .high = INT32_MAX, .seen = seen
+    };
     if (p->window.on && p->window.left >= 0)
         c.blocks.low = diagonal - p->window.left;
     if (p->window.on && p->window.right >= 0)
@@ -394,7 +399,8 @@ static inline void check_blocks(trial *t)
     c.order = t->info.order;
     p->mask = p->alibi ? p->mask : ORDO_MASK_FULL; /* distances are from the mask's diagonal */
     p->window = (ordo_window) { 0 };
-    check_same_of(t, "blocks", "the mask in lists", &c, (grid_part) { .layout = p->layout });
+    check_same_of(t, seen ? "seen" : "blocks", "the mask in lists", &c,
+                  (grid_part) { .layout = p->layout });
 }
 
 /* An output that a pass was not asked for, which it must leave as it was: what it should have been
@@ -517,7 +523,7 @@ static inline void check_nonsense(trial *t, uint64_t *state)
         return;
     if (t->whole.call.keep_bits && !fine(t, "nonsense", grid_make_bits(&t->lab, &t->whole, &t->c)))
         return;
-    for (int list = 0; list < 4; list++) {
+    for (int list = 0; list < GRID_LISTS; list++) {
         size_t count = 0;
         (void)grid_list(t->c.mask, list, &count);
         int32_t *x = malloc((count + 1) * sizeof *x);

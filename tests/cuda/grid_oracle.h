@@ -32,7 +32,7 @@ static inline ordo_call grid_oracle_call(const grid_case *c, grid_exact *exact)
 {
     float *const *x = exact->data;
     ordo_call call = ORDO_CALL_INIT;
-    call.block_mask = c->mask;
+    *(c->blocks.seen ? &call.seen : &call.block_mask) = c->mask;
     call.q = grid_tensor(c, GRID_Q, x[GRID_Q]);
     call.k = grid_tensor(c, GRID_K, x[GRID_K]);
     call.v = grid_tensor(c, GRID_V, x[GRID_V]);

@@ -6,9 +6,10 @@
 #ifndef TESTS_CUDA_GRID_RUN_H
 #define TESTS_CUDA_GRID_RUN_H
 
+#include "base/keep.h"
 #include "grid_case.h"
 
-enum { GRID_ALIGN = 256, GRID_NOT_WRITTEN = 0xff };
+enum { GRID_ALIGN = 256, GRID_NOT_WRITTEN = 0xff, GRID_LISTS = 5 };
 
 /* Memory that grows. */
 typedef struct grid_piece {
@@ -32,7 +33,7 @@ typedef struct grid_image {
     size_t at[GRID_TENSORS];   /* each tensor, from the beginning */
     size_t sink, dsink, parts; /* and what sinks have: one input, two outputs */
     size_t lengths, ids, seed; /* and the other arrays */
-    size_t lists[4];           /* those of the block mask, */
+    size_t lists[GRID_LISTS];  /* those of the mask of blocks or elements, */
     ordo_block_mask mask;      /* which points to them */
 } grid_image;
 
@@ -129,13 +130,16 @@ static inline size_t grid_sink_bytes(const grid_case *c, int64_t sequences)
     return (size_t)(sequences * c->problem.heads) * sizeof(float);
 }
 
-/* The arrays of a block mask, and how many numbers they have. */
+/* The arrays of a mask of blocks or elements, and how many numbers they have. */
 static inline const int32_t *grid_list(const ordo_block_mask *mask, int list, size_t *count)
 {
     const int64_t masks = mask->sequences * mask->heads;
     const int64_t counts[] = { masks * ((mask->q_len + ORDO_BLOCK - 1) / ORDO_BLOCK + 1),
-                               mask->entries, masks * mask->q_len, masks * mask->q_len };
-    const int32_t *const lists[] = { mask->start, mask->key, mask->first, mask->last };
+                               mask->entries, masks * mask->q_len, masks * mask->q_len,
+                               masks * ordo_keep_blocks(mask->q_len, mask->kv_len) *
+                                   ORDO_KEEP_WORDS };
+    const int32_t *const lists[] = { mask->start, mask->key, mask->first, mask->last,
+                                     (const int32_t *)mask->bits };
     *count = lists[list] ? (size_t)counts[list] : 0;
     return lists[list];
 }
@@ -150,7 +154,7 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
     image->ids = grid_take(&used, sizeof c->ids);
     image->seed = grid_take(&used, sizeof c->slopes + 2 * sizeof(uint64_t));
     image->sink = grid_take(&used, sizeof c->sink);
-    for (int list = 0; list < 4 && c->mask; list++) {
+    for (int list = 0; list < GRID_LISTS && c->mask; list++) {
         size_t count = 0;
         (void)grid_list(c->mask, list, &count);
         image->lists[list] = grid_take(&used, count * sizeof(int32_t));
@@ -227,11 +231,11 @@ static inline void grid_upload_rest(const grid_lab *lab, grid_image *image, cons
 
 static inline void grid_upload_mask(const grid_lab *lab, grid_image *image, const grid_case *c)
 {
-    const int32_t *at[4];
+    const int32_t *at[GRID_LISTS];
     if (!c->mask)
         return;
     image->mask = *c->mask;
-    for (int list = 0; list < 4; list++) {
+    for (int list = 0; list < GRID_LISTS; list++) {
         size_t count = 0;
         const int32_t *const from = grid_list(c->mask, list, &count);
         at[list] = from ? (const void *)(image->memory.at + image->lists[list]) : NULL;
@@ -242,6 +246,7 @@ static inline void grid_upload_mask(const grid_lab *lab, grid_image *image, cons
     image->mask.key = at[1];
     image->mask.first = at[2];
     image->mask.last = at[3];
+    image->mask.bits = (const uint32_t *)at[4];
 }
 
 /* Bits made by a device, which alone knows seed, lengths and ids if the case says so. */
@@ -293,7 +298,8 @@ static inline ordo_status grid_load(grid_lab *lab, grid_image *image, const grid
     grid_reserve(lab, &image->memory, image->end);
     image->call = (ordo_call)ORDO_CALL_INIT;
     image->call.stream = lab->stream;
-    image->call.block_mask = c->mask ? &image->mask : NULL;
+    if (c->mask)
+        *(c->blocks.seen ? &image->call.seen : &image->call.block_mask) = &image->mask;
     grid_upload_mask(lab, image, c);
     grid_upload_tensors(lab, image, c);
     grid_upload_lengths(lab, image, c);

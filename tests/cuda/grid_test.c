@@ -6,8 +6,8 @@
  *             [--without WORDS] [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
- * softcap, ALiBi, sinks, block mask, gradient of lse and place in a larger problem, or takes those
- * of grid_fixed.h, and holds forward and backward of each
+ * softcap, ALiBi, sinks, block or element mask, gradient of lse and place in a larger problem, or
+ * takes those of grid_fixed.h, and holds forward and backward of each
  *
  *   oracle    within the bounds of grid_bounds.h of backend ref; every output written, and nothing
  *             between them
@@ -23,6 +23,7 @@
  *   lse       without dropout: that changes no lse
  *   sinks     with sinks of minus infinity
  *   blocks    under a block mask that shows what the mask and the window show
+ *   seen      and under an element mask
  *   some      of dq alone, of dk and dv alone; what is not asked for is not written
  *   nan       with one NaN or infinity: it shows where the definition has it, and nowhere else
  *   nonsense  cuda: under lists of nonsense the passes end
@@ -148,7 +149,8 @@ static bool check_bits(trial *t)
     check_segments(t, &state);
     check_lse(t);
     check_no_sinks(t);
-    check_blocks(t);
+    check_blocks(t, false);
+    check_blocks(t, true);
     check_nan(t, &state);
     check_nonsense(t, &state);
     return true;
@@ -319,24 +321,23 @@ static void run_all(session *s)
 
 int main(int argc, char **argv)
 {
-    session
-        s = {
-            .limits = { .seed = 1, .longest = 700, .work = 200 },
-            .count = 2000,
-            .repeats = 20,
-            .hang = 30,
-            .only = -1,
-            .threads = sysconf(_SC_NPROCESSORS_ONLN),
-            .backend = ORDO_BACKEND_CUDA,
-            .cuda = true,
-            .features = { { "bf16" },   { "dense" },   { "packed" },      { "padded" },
-                          { "causal" }, { "window" },  { "softcap" },     { "alibi" },
-                          { "scale" },  { "given" },   { "inside" },      { "fa2" },
-                          { "sinks" },  { "dlse" },    { "blocks" },      { "chains" },
-                          { "phases" }, { "strided" }, { "nan-padding" }, { "rows from" } },
-            .lock = PTHREAD_MUTEX_INITIALIZER,
-            .device = PTHREAD_MUTEX_INITIALIZER,
-        };
+    session s = {
+        .limits = { .seed = 1, .longest = 700, .work = 200 },
+        .count = 2000,
+        .repeats = 20,
+        .hang = 30,
+        .only = -1,
+        .threads = sysconf(_SC_NPROCESSORS_ONLN),
+        .backend = ORDO_BACKEND_CUDA,
+        .cuda = true,
+        .features = { { "bf16" },     { "dense" },   { "packed" }, { "padded" },  { "causal" },
+                      { "window" },   { "softcap" }, { "alibi" },  { "scale" },   { "given" },
+                      { "inside" },   { "fa2" },     { "sinks" },  { "dlse" },    { "blocks" },
+                      { "seen" },     { "chains" },  { "phases" }, { "strided" }, { "nan-padding" },
+                      { "rows from" } },
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .device = PTHREAD_MUTEX_INITIALIZER,
+    };
     const char *why = "";
     parse(&s, argc, argv);
     s.fake = s.cuda && getenv("FAKE_ATTENTION") != NULL;
