@@ -151,7 +151,7 @@ class Gpu(Device):
         self.runs_for(run, SETTLE_S)
 
     def joules(self, run: Callable[[], Any]) -> float:
-        """Of one run, of the whole board, what it takes at rest included; without flushes."""
+        """Joules of one run: those of the whole board, at rest included; without flushes."""
         energy = Energy()
         self.settle(run)
         start = energy.joules()

@@ -227,7 +227,7 @@ def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def full_name(row: dict[str, Any]) -> str:
-    """Of a row in its table, for --rows and --list."""
+    """The name of a row in its table, for --rows and --list."""
     return f"{row['group']}: {row['name']}" if row.get("group") else row["name"]
 
 

@@ -40,13 +40,13 @@ class Shape:
         return self.v_dim or self.dim
 
     def flop(self, columns: float) -> float:
-        """Of products over so many columns, as the peers count: half of everything if causal."""
+        """Operations of products over so many columns, as the peers count: half of everything if causal."""
         full = 2.0 * self.batch * self.heads * self.q_len * self.kv_len * columns
         return full if self.mask == "full" else full / 2
 
     @property
     def both_flop(self) -> tuple[float, float]:
-        """Of the forward pass, two products, and of the backward pass, five."""
+        """Operations of the forward pass, two products, and of the backward pass, five."""
         return self.flop(self.dim + self.values), self.flop(3 * self.dim + 2 * self.values)
 
     @property
@@ -85,7 +85,7 @@ def shape_of(row: dict[str, Any], **more: Any) -> Shape:
 
 
 def visible_pairs(length: int, left: int | None = None) -> int:
-    """Of a causal sequence with as many columns as rows: exactly, not as the peers count."""
+    """Pairs of a causal sequence with as many columns as rows: exactly, not as the peers count."""
     seen = length if left is None else min(length, left + 1)
     return seen * (seen + 1) // 2 + (length - seen) * seen
 

@@ -187,7 +187,7 @@ def energy(rows: list[Row]) -> list[list[str]]:
 
 
 def summary(table: ModuleType, rows: list[Row]) -> list[str]:
-    """Of every ratio the least and the greatest, and how many rows meet its bound."""
+    """The least and the greatest value of every ratio, and how many rows meet its bound."""
     said = []
     for group, mine in groups(rows).items():
         for column in columns_of(table, group):

@@ -350,8 +350,8 @@ def attention(
 ) -> Array:
     """Forward attention in one call: o.
 
-    Arrays and keywords are those of forward(); the plan follows from them and is kept for the
-    next call of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
+    Arrays and keywords are those of forward(); the plan follows from them and is cached for
+    calls of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
     the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes
     it packed, `q_lens` (and `kv_lens`) padded. `block_mask` narrows the mask. uint16 arrays need
     dtype="bf16". For lse and gradients make a Plan, and keep it: its line is what pins the bits.

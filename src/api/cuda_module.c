@@ -1,6 +1,6 @@
 /* cuda_module.c: find and load libordo_cuda.so.
  *
- * The outcome of the one attempt is kept: every later call gets the same table, or the same
+ * The outcome of the one attempt is cached: every later call gets the same table, or the same
  * status and message. The module stays loaded, for the CUDA runtime cannot be unloaded.
  *
  * The places of the search do not depend on the current folder, which may belong to anybody by

@@ -1,4 +1,4 @@
-/* product.h: matrix products of tiles with the bits of Hopper's wgmma, and how tiles are kept.
+/* product.h: matrix products of tiles with the bits of Hopper's wgmma, and how tiles are stored.
  *
  * d[i][n] (+)= sum over k of A[row0 + i][a0 + k] B[b0 + k][column0 + n], in dependent steps of 16:
  * ordo_emulator_dot() with the arithmetic of Hopper. The fast path computes 32 outputs at once:

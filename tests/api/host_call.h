@@ -20,7 +20,7 @@ typedef struct fixture {
     size_t work_bytes;
 } fixture;
 
-/* Of a backend; of cuda on an H200, which no device is needed for. */
+/* A plan of a backend; that of cuda is for an H200, which needs no device. */
 static inline ordo_plan *plan_of(const ordo_problem *p, ordo_backend backend)
 {
     const ordo_plan_options options = { .size = sizeof options, .backend = backend };

@@ -44,7 +44,7 @@ def as_it_was():
 
 
 def pytest_collection_modifyitems(items):
-    """Of each file the tests whose turn it is: ORDO_TEST_HALF is 0 or 1 (tests/python/run)."""
+    """Select the tests of each file whose turn it is: ORDO_TEST_HALF is 0 or 1 (tests/python/run)."""
     half = os.environ.get("ORDO_TEST_HALF")
     if half:
         items[:] = items[int(half) :: 2]

@@ -40,7 +40,7 @@ def rows() -> list[dict]:
 
 
 def predicted(plan) -> dict[str, float]:
-    """Of the backward pass, by the laboratory: milliseconds of the pass and of its chains by the
+    """The laboratory's prediction: milliseconds of the backward pass and of its chains by the
     simulation alone, and GB of HBM."""
     from ctypes import byref
 

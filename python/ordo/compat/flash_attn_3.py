@@ -385,7 +385,7 @@ def _refuse(qv: Any, q_descale: Any, k_descale: Any, v_descale: Any, attention_c
 
 
 def _check_lists(cu_seqlens_q: Any, cu_seqlens_k: Any, **used: Any) -> None:
-    """Of a function for dense and packed sequences."""
+    """Check the lists of a function that takes dense and packed sequences."""
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         _passes.check_packed(cu_seqlens_q, cu_seqlens_k, **used)
     _passes.check_integers(**used)

@@ -205,7 +205,7 @@ def repeats():
 
 
 def _huge_rows(dtype, dim, scale, rule):
-    """Of 200 rows with one logit far above the others: how many are wrong, and how many NaN."""
+    """How many of 200 rows with one logit far above the others are wrong, and how many NaN."""
     rows, device = 200, cases.DEVICE
     q, k, v = (torch.zeros(1, rows, 1, dim, dtype=dtype, device=device) for _ in "qkv")
     q[..., 0] = 3
@@ -641,7 +641,7 @@ def recorder():
 
 
 def _fingerprint(tensor):
-    """Of every bit and its place, made on the device: integers, so in any order the same."""
+    """A sum over every bit and its place, on the device: integers, so in any order the same."""
     bits = tensor.detach().reshape(-1).view(torch.int32).long()
     return (bits * (2 * torch.arange(bits.numel(), device=bits.device) + 1)).sum()
 

@@ -44,7 +44,7 @@ def _plain(x: Tensor) -> Tensor:
 
 
 def _with_gaps(case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict[str, Any]) -> Results:
-    """Of the used rows alone, put back to their places."""
+    """Results of the used rows alone, put back to their places."""
     places = []  # the used rows, then the others
     for ends, used, count in (("cu_q", "q_lens", len(q)), ("cu_kv", "kv_lens", len(k))):
         starts, counts = given[ends].tolist(), given.pop(used, given[ends].diff()).tolist()

@@ -333,7 +333,7 @@ MODES = {"auto": "auto", "little memory": "sequential"}  # of keep bits
 
 
 class Found(NamedTuple):
-    """Of drawn cases of a situation."""
+    """What the drawn cases of a situation found."""
 
     wrong: list[str]
     count: int

@@ -278,7 +278,7 @@ def test_sdpa_of_no_elements(batch, rows, columns):
 
 @pytest.mark.parametrize("rows", [5, 0])
 def test_gradients_of_no_elements(rows):
-    """Of keys of no rows alone, the library is asked for no gradient that has an address."""
+    """Keys without rows: the library computes no gradient that has an address."""
     q, k, v = (torch.randn(1, n, 2, 16) for n in (rows, 0, 0))
     given = [k.requires_grad_(), v.requires_grad_()]
     o, _ = attention(q, *given)

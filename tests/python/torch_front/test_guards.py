@@ -118,7 +118,7 @@ def test_kept_bits_are_compared(monkeypatch):
 
 
 def test_one_key_replaced_by_eight_is_refused():
-    """Of keys alone: everything else fits them, and autograd would sum dk to the old shape."""
+    """Keys alone: everything else fits them, and autograd would sum dk to the old shape."""
     q, k, v = tensors()
     k, v = (x.detach()[:, :1].requires_grad_() for x in (k, v))
 

@@ -315,7 +315,7 @@ def listed(found):
 
 
 def tables():
-    """Of the models above, and of those that architectures.py tried."""
+    """The tables of the models above, and of those that architectures.py tried."""
     found = []
     for kind, (names, _) in KINDS.items():
         own = dict.fromkeys(names, "ordo") | dict.fromkeys(OWN, "its own, as with `eager`")
