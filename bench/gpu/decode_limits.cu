@@ -199,10 +199,8 @@ static void print_clusters(int blocks)
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     puts("| step of 16 keys | cycles | with a wait per tile | cycles of the wait "
          "|\n|---|---|---|---|");
     print_steps<8>();

@@ -163,7 +163,7 @@ int main(int count, char **words)
         return usage();
     int devices = 0;
     const cudaError_t found = cudaGetDeviceCount(&devices);
-    if (found != cudaSuccess || !case_have_device()) {
+    if (found != cudaSuccess || !have_hopper()) {
         printf("skipped: no device of compute capability 9.0: %s\n", cudaGetErrorString(found));
         return 77;
     }

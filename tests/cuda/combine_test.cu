@@ -11,8 +11,6 @@ extern "C" {
 #include "ordo/attention.h"
 }
 
-static int passed, failed;
-
 struct shape {
     ordo_dtype dtype;
     int parts, batch, heads, rows, dim;
@@ -121,19 +119,15 @@ static void check(const shape &z)
         wrong += got[x] != want[x];
     for (size_t x = 0; x < rows; x++)
         wrong_lse += memcmp(&got_lse[x], &want_lse[x], 4) != 0;
-    passed += ok;
-    failed += !ok;
-    printf("%s %s %d parts, batch %d heads %d rows %d dim %d%s: o %zu of %zu, lse %zu differ\n",
-           ok ? "ok  " : "FAIL", ordo_dtype_name(z.dtype), z.parts, z.batch, z.heads, z.rows, z.dim,
-           z.head_major ? " head-major" : "", wrong, count, wrong_lse);
+    verdict(ok, "%s %d parts, batch %d heads %d rows %d dim %d%s: o %zu of %zu, lse %zu differ",
+            ordo_dtype_name(z.dtype), z.parts, z.batch, z.heads, z.rows, z.dim,
+            z.head_major ? " head-major" : "", wrong, count, wrong_lse);
 }
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     for (const ordo_dtype dtype : { ORDO_BF16, ORDO_F16 }) {
         check({ dtype, 1, 2, 3, 37, 64, false, false });
         check({ dtype, 2, 1, 4, 301, 128, false, true });
@@ -144,6 +138,5 @@ int main(void)
         check({ dtype, 97, 1, 2, 50, 72, false, false });
         check({ dtype, 400, 1, 1, 20, 8, false, true });
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

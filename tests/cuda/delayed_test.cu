@@ -6,8 +6,6 @@
 #include "cuda/sm90/backward/rows.h"
 #include "handmade_batch.h"
 
-static int passed, failed;
-
 static void check(const general_shape &z, ordo_layout layout, bool with_dlse, ordo_order order)
 {
     backward_case c(z, layout, with_dlse, order);
@@ -20,16 +18,12 @@ static void check(const general_shape &z, ordo_layout layout, bool with_dlse, or
         must_ordo(ordo_backward_run(&c.pass, delayed), ordo_cuda_why());
         same = same && c.result() == first;
     }
-    passed += same;
-    failed += !same;
-    if (same)
-        return;
-    printf("FAIL %s dim %d heads %d/%d, %zu sequences, the first %dx%d window %d,%d%s%s%s drop %d "
-           "order %s\n",
-           ordo_layout_name(layout), z.head_dim, z.heads, z.kv_heads, z.q_lens.size(), z.q_lens[0],
-           z.kv_lens[0], z.left, z.right, z.softcap > 0 ? " softcap" : "", z.alibi ? " alibi" : "",
-           with_dlse ? " dlse" : "", (int)z.keep, ordo_order_name(order));
-    fflush(stdout);
+    verdict(
+        same,
+        "%s dim %d heads %d/%d, %zu sequences, the first %dx%d window %d,%d%s%s%s drop %d order %s",
+        ordo_layout_name(layout), z.head_dim, z.heads, z.kv_heads, z.q_lens.size(), z.q_lens[0],
+        z.kv_lens[0], z.left, z.right, z.softcap > 0 ? " softcap" : "", z.alibi ? " alibi" : "",
+        with_dlse ? " dlse" : "", (int)z.keep, ordo_order_name(order));
 }
 
 static void check_sources(general_shape z, ordo_layout layout, bool with_dlse, ordo_order order)
@@ -76,14 +70,11 @@ static void check_long(int dim)
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     for (const int dim : { 128, 64, 8, 40, 72, 96, 120 })
         check_dim(dim);
     for (const int dim : { 128, 64 })
         check_long(dim);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

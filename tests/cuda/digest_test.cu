@@ -48,7 +48,7 @@ static void check(const char *name, int spans)
         host.push_back({ data[x].data(), data[x].size() });
         unsigned char *there = device_array<unsigned char>(data[x].size() + 1, 0x33);
         if (!data[x].empty())
-            TRY(cudaMemcpy(there, data[x].data(), data[x].size(), cudaMemcpyHostToDevice));
+            MUST(cudaMemcpy(there, data[x].data(), data[x].size(), cudaMemcpyHostToDevice));
         device.push_back({ there, data[x].size() });
     }
     const size_t pieces = ordo_digest_workspace(host.data(), spans) / 8;
@@ -58,7 +58,7 @@ static void check(const char *name, int spans)
     std::vector<uint64_t> got((size_t)spans + 1);
     long wrong = 0;
     for (int again = 0; again < 3; again++) {
-        TRY(cudaMemset(digests, 0x55, ((size_t)spans + 1) * 8));
+        MUST(cudaMemset(digests, 0x55, ((size_t)spans + 1) * 8));
         must_ordo(ordo_cuda_digest(device.data(), spans, work, digests, NULL), ordo_cuda_why());
         from_device(got.data(), digests, (size_t)spans + 1);
         for (int x = 0; x < spans; x++)
@@ -67,9 +67,9 @@ static void check(const char *name, int spans)
     }
     report(name, wrong, 3L * (spans + 1));
     for (const ordo_bytes &span : device)
-        TRY(cudaFree((void *)span.data));
-    TRY(cudaFree(work));
-    TRY(cudaFree(digests));
+        MUST(cudaFree((void *)span.data));
+    MUST(cudaFree(work));
+    MUST(cudaFree(digests));
 }
 
 /* Median of some runs in milliseconds. */
@@ -77,15 +77,15 @@ template <class Function> static float median(Function run)
 {
     float times[9];
     cudaEvent_t from, to;
-    TRY(cudaEventCreate(&from));
-    TRY(cudaEventCreate(&to));
+    MUST(cudaEventCreate(&from));
+    MUST(cudaEventCreate(&to));
     for (int x = -2; x < 9; x++) {
-        TRY(cudaEventRecord(from));
+        MUST(cudaEventRecord(from));
         run();
-        TRY(cudaEventRecord(to));
-        TRY(cudaEventSynchronize(to));
+        MUST(cudaEventRecord(to));
+        MUST(cudaEventSynchronize(to));
         if (x >= 0)
-            TRY(cudaEventElapsedTime(&times[x], from, to));
+            MUST(cudaEventElapsedTime(&times[x], from, to));
     }
     for (int x = 1; x < 9; x++)
         for (int y = x; y > 0 && times[y] < times[y - 1]; y--) {
@@ -111,13 +111,13 @@ static void time_model(void)
         must_ordo(ordo_cuda_digest(spans.data(), SPANS, work, digests, NULL), ordo_cuda_why());
     });
     const float copied = median(
-        [&] { TRY(cudaMemcpyAsync(copy, memory, SPANS * bytes, cudaMemcpyDeviceToDevice)); });
+        [&] { MUST(cudaMemcpyAsync(copy, memory, SPANS * bytes, cudaMemcpyDeviceToDevice)); });
     printf("digest of %.2f GB: %.3f ms, %.0f GB/s; copy %.3f ms\n", SPANS * bytes * 1e-9, hash,
            SPANS * bytes * 1e-6 / hash, copied);
-    TRY(cudaFree(memory));
-    TRY(cudaFree(copy));
-    TRY(cudaFree(work));
-    TRY(cudaFree(digests));
+    MUST(cudaFree(memory));
+    MUST(cudaFree(copy));
+    MUST(cudaFree(work));
+    MUST(cudaFree(digests));
 }
 
 int main(int argc, char **argv)

@@ -4,8 +4,6 @@
  * capability 9.0: compiled, and skipped. */
 #include "handmade_batch.h"
 
-static int failed;
-
 /* Keys are a multiple of one vector, so that every row of every head has the same logits. */
 static float multiple_of(int key, int kv_len, int head_dim)
 {
@@ -37,25 +35,19 @@ static void check_drift(int head_dim, bool f16, ordo_layout layout, int kv_len)
         const double off = fabs(lse - (largest + log(sum)));
         worst = fmax(worst, off == off ? off : INFINITY); /* not written: NaN */
     }
-    const bool ok = worst < 2e-5;
-    failed += !ok;
-    printf("%s %s head size %d, %s, %d keys: lse off by %.1e\n", ok ? "ok  " : "FAIL",
-           f16 ? "f16" : "bf16", head_dim, layout == ORDO_DENSE ? "dense" : "packed", kv_len,
-           worst);
-    fflush(stdout);
+    verdict(worst < 2e-5, "%s head size %d, %s, %d keys: lse off by %.1e", f16 ? "f16" : "bf16",
+            head_dim, layout == ORDO_DENSE ? "dense" : "packed", kv_len, worst);
 }
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     for (const int kv_len : { 1000, 16384, 65536 })
         for (const int head_dim : { 64, 128, 256 }) {
             check_drift(head_dim, false, ORDO_DENSE, kv_len);
             check_drift(head_dim, true, ORDO_DENSE, kv_len);
             check_drift(head_dim, false, ORDO_PACKED, kv_len);
         }
-    return failed > 0;
+    return report_all();
 }

@@ -5,18 +5,11 @@
 #include "cuda/ops/dropout.h"
 #include "handmade_pass.h"
 
-static int passed, failed;
-
-/* Many small checks make one line; the first that fail have their own. */
-static void count(bool ok, const char *what, const ordo_problem &p)
+static void check(bool ok, const char *what, const ordo_problem &p)
 {
-    static int shown;
-    passed += ok;
-    failed += !ok;
-    if (!ok && shown++ < 20)
-        printf("FAIL %s: batch %d heads %d %dx%d p %g bits %d rounds %d keying %d row0 %d\n", what,
-               (int)p.batch, (int)p.heads, (int)p.q_len, (int)p.kv_len, p.dropout.p, p.dropout.bits,
-               p.dropout.rounds, (int)p.dropout.keying, (int)p.shard.row0);
+    verdict(ok, "%s: batch %d heads %d %dx%d p %g bits %d rounds %d keying %d row0 %d", what,
+            (int)p.batch, (int)p.heads, (int)p.q_len, (int)p.kv_len, p.dropout.p, p.dropout.bits,
+            p.dropout.rounds, (int)p.dropout.keying, (int)p.shard.row0);
 }
 
 static ordo_dropout dropout_of(double p, ordo_keying keying = ORDO_KEYING_ORDO)
@@ -118,7 +111,7 @@ static void check_words(const ordo_problem &p, uint64_t offset, int experiment_r
                 b.offset_ptr = w.numbers + 1, b.keep.offset = 1;
             w.poison(words);
             must_ordo(ordo_cuda_dropout(&b), ordo_cuda_why());
-            count(w.equal(words), "words", p);
+            check(w.equal(words), "words", p);
         }
 }
 
@@ -163,7 +156,6 @@ static void check_all_words(word_buffers &w)
                     }
     drop = {};
     check_words(shape_of(2, 2, 40, 200, drop), 0, 0, true, w); /* keeps all */
-    printf("words: %d equal, %d not\n", passed, failed);
 }
 
 /* Captured once; each replay draws other bits, because the offset has moved. */
@@ -194,84 +186,19 @@ static void check_graph(word_buffers &w)
         MUST(cudaDeviceSynchronize());
         MUST(cudaGraphLaunch(ready, stream));
         MUST(cudaStreamSynchronize(stream));
-        count(w.equal(info.bytes / 4), "a replay with another offset", p);
+        check(w.equal(info.bytes / 4), "a replay with another offset", p);
     }
     MUST(cudaGraphExecDestroy(ready));
     MUST(cudaGraphDestroy(graph));
     MUST(cudaStreamDestroy(stream));
 }
 
-template <class T, size_t N> static T *uploaded(const T (&x)[N])
-{
-    T *to = NULL;
-    MUST(cudaMalloc(&to, sizeof x));
-    MUST(cudaMemcpy(to, x, sizeof x, cudaMemcpyHostToDevice));
-    return to;
-}
-
-/* Ids that do not count on, packed lengths: known to the host, then to the device alone. */
-static void check_public_call(word_buffers &w, bool packed, ordo_keying keying)
-{
-    const int64_t ids[] = { 4, 3, 9 };
-    const int32_t cu_q[] = { 0, 40, 75, 75 }, cu_kv[] = { 0, 200, 400, 500 };
-    ordo_problem p = shape_of(3, 2, 40, 200, dropout_of(0.17, keying));
-    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-    ordo_dropout_info info, most;
-    call.sequence_ids = ids;
-    if (packed) {
-        p.layout = ORDO_PACKED;
-        p.total_q = 75, p.total_kv = 500;
-        call.cu_q = cu_q, call.cu_kv = cu_kv;
-    }
-    must_ordo(ordo_dropout_query(&p, &call, &info), "query");
-    must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, w.want.data(), info.bytes), "host");
-    w.poison(info.bytes / 4);
-    must_ordo(ordo_dropout_fill_device(&p, &call, w.device, info.bytes, NULL), "device");
-    MUST(cudaDeviceSynchronize());
-    count(w.equal(info.bytes / 4), "the public function", p);
-
-    call.on_device = true;
-    call.sequence_ids = uploaded(ids);
-    if (packed)
-        call.cu_q = uploaded(cu_q), call.cu_kv = uploaded(cu_kv);
-    must_ordo(ordo_dropout_query(&p, &call, &most), "query");
-    w.poison(most.bytes / 4);
-    must_ordo(ordo_dropout_fill_device(&p, &call, w.device, most.bytes, NULL), "device");
-    MUST(cudaDeviceSynchronize());
-    const std::vector<uint32_t> got = case_download(w.device, info.bytes / 4);
-    count(memcmp(got.data(), w.want.data(), info.bytes) == 0,
-          "the public function, sequences of the device", p);
-    MUST(cudaFree((void *)call.sequence_ids));
-    MUST(cudaFree((void *)call.cu_q));
-    MUST(cudaFree((void *)call.cu_kv));
-}
-
-/* The public function, where the module can be found. */
-static void check_public(word_buffers &w)
-{
-    const char *build = getenv("ORDO_BUILD");
-    if (!build) {
-        puts("skip ordo_dropout_fill_device: ORDO_BUILD is not set");
-        return;
-    }
-    char module[4096];
-    snprintf(module, sizeof module, "%s/lib/libordo_cuda.so", build);
-    setenv("ORDO_CUDA_MODULE", module, 1);
-    for (int packed = 0; packed < 2; packed++)
-        for (const ordo_keying keying : { ORDO_KEYING_ORDO, ORDO_KEYING_FA2 })
-            check_public_call(w, packed, keying);
-}
-
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     word_buffers w;
     check_all_words(w);
     check_graph(w);
-    check_public(w);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

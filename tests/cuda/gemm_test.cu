@@ -12,16 +12,6 @@ extern "C" {
 #include "emulator/dot.h"
 }
 
-static int passed, failed;
-
-static void verdict(bool ok, const char *text)
-{
-    passed += ok;
-    failed += !ok;
-    if (!ok)
-        printf("FAIL %s\n", text);
-}
-
 /* ---- matrices ---- */
 
 struct problem {
@@ -196,7 +186,7 @@ static void check(const problem &p)
                 written += r.c[(size_t)(i * r.stride * r.bytes + x)] != 0xa5;
     char text[400];
     describe(text, sizeof text, p, "elements that differ, and bytes outside", wrong + written);
-    verdict(wrong + written == 0, text);
+    verdict(wrong + written == 0, "%s", text);
 }
 
 /* ---- every kernel ---- */
@@ -263,7 +253,7 @@ static void check_rows(bool b_rows, ordo_dtype out)
                     wrong += some.at(i, j) != all.at(first + i, j);
             char text[400];
             describe(text, sizeof text, q, "elements that depend on the batch", wrong);
-            verdict(wrong == 0, text);
+            verdict(wrong == 0, "%s", text);
         }
 }
 
@@ -282,7 +272,7 @@ static void check_storage(void)
                 wrong += r.at(i, j) != plain.at(i, j);
         char text[400];
         describe(text, sizeof text, q, "elements that depend on the storage", wrong);
-        verdict(wrong == 0, text);
+        verdict(wrong == 0, "%s", text);
     }
     for (const int64_t n : { 1, 8, 100, 256 }) {
         problem q = p;
@@ -294,7 +284,7 @@ static void check_storage(void)
                 wrong += r.at(i, j) != plain.at(i, j);
         char text[400];
         describe(text, sizeof text, q, "elements that depend on the columns", wrong);
-        verdict(wrong == 0, text);
+        verdict(wrong == 0, "%s", text);
     }
 }
 
@@ -321,7 +311,7 @@ static void check_accuracy(void)
     char text[400];
     snprintf(text, sizeof text, "error by its bound: %g", worst);
     printf("%s\n", text);
-    verdict(worst <= 1.0, text);
+    verdict(worst <= 1.0, "%s", text);
 }
 
 /* ---- the edges ---- */
@@ -343,10 +333,8 @@ static void check_empty(void)
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     check_kernels();
     for (const ordo_dtype out : { ORDO_BF16, ORDO_F32 })
         for (const bool b_rows : { false, true })
@@ -354,6 +342,5 @@ int main(void)
     check_storage();
     check_accuracy();
     check_empty();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

@@ -27,18 +27,7 @@ extern "C" {
 }
 #include "cuda/dispatch.h"
 #include "cuda/support/launch.h"
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        const cudaError_t error_ = (call);                                                         \
-        if (error_ != cudaSuccess) {                                                               \
-            printf("%s: %s (%s:%d)\n", #call, cudaGetErrorString(error_), __FILE__, __LINE__);     \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
-#include <unistd.h>
+#include "on_device.h"
 
 /* What a case asks; a zero order or worker count leaves the choice to the plan. */
 struct case_shape {
@@ -53,17 +42,8 @@ static inline void must_ordo(ordo_status status, const char *why)
     if (status != ORDO_OK) {
         printf("status %d: %s %s\n", (int)status, ordo_last_error(), why);
         fflush(stdout);
-        _exit(1);
+        exit(1);
     }
-}
-
-static inline int case_have_device(void)
-{
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
-        return 0;
-    cudaDeviceProp prop;
-    return cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.major == 9;
 }
 
 typedef __nv_bfloat16 bf16;

@@ -246,7 +246,7 @@ __global__ void compare_kernel(const setup s, const uint32_t *expected, uint32_t
 static int sm_count(void)
 {
     int count;
-    TRY(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+    MUST(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
     return count;
 }
 
@@ -294,8 +294,8 @@ static void make_reference(const memory *m, const setup *s)
     list_turns(&s->walk, order);
     there = to_device(order, TILES * TILES);
     reference_kernel<<<512, 256>>>(there, s->heads, m->expected);
-    TRY(cudaDeviceSynchronize());
-    TRY(cudaFree(there));
+    MUST(cudaDeviceSynchronize());
+    MUST(cudaFree(there));
 }
 
 static outcome repeat(const memory *m, setup s, int runs, bool delays)
@@ -304,33 +304,33 @@ static outcome repeat(const memory *m, setup s, int runs, bool delays)
     const uint32_t poison = s.how == NO_TURNS ? 0 : 0xffffffffu;
     const uint32_t blocks = s.hammered ? sm_count() : s.heads * TILES;
     cudaEvent_t start, stop;
-    TRY(cudaEventCreate(&start));
-    TRY(cudaEventCreate(&stop));
-    TRY(cudaMemset(m->sums, (int)(poison & 0xff), sizeof(float) * HEADS_MAX * TILES * TILE_WORDS));
-    TRY(cudaMemset(m->turns, 0, sizeof(int32_t) * HEADS_MAX * TILES));
-    TRY(cudaMemset(m->done, 0, sizeof(int32_t)));
-    TRY(cudaMemset(m->wrong_runs, 0, sizeof wrong_runs));
-    TRY(cudaMemset(m->wrong_words, 0, sizeof(unsigned long long)));
-    TRY(cudaEventRecord(start));
+    MUST(cudaEventCreate(&start));
+    MUST(cudaEventCreate(&stop));
+    MUST(cudaMemset(m->sums, (int)(poison & 0xff), sizeof(float) * HEADS_MAX * TILES * TILE_WORDS));
+    MUST(cudaMemset(m->turns, 0, sizeof(int32_t) * HEADS_MAX * TILES));
+    MUST(cudaMemset(m->done, 0, sizeof(int32_t)));
+    MUST(cudaMemset(m->wrong_runs, 0, sizeof wrong_runs));
+    MUST(cudaMemset(m->wrong_words, 0, sizeof(unsigned long long)));
+    MUST(cudaEventRecord(start));
     for (int run = 0; run < runs; run++) {
         s.delays = delays ? mix(run + 1) | 1 : 0;
         void *arguments[] = { &s };
-        TRY(cudaLaunchCooperativeKernel((const void *)add_kernel, dim3(blocks), dim3(THREADS),
-                                        arguments, SHARED_BYTES, NULL));
+        MUST(cudaLaunchCooperativeKernel((const void *)add_kernel, dim3(blocks), dim3(THREADS),
+                                         arguments, SHARED_BYTES, NULL));
         compare_kernel<<<512, 256>>>(s, (const uint32_t *)m->expected, poison, m->wrong_words,
                                      m->wrong_runs, run);
     }
-    TRY(cudaEventRecord(stop));
-    TRY(cudaEventSynchronize(stop));
+    MUST(cudaEventRecord(stop));
+    MUST(cudaEventSynchronize(stop));
     float ms;
-    TRY(cudaEventElapsedTime(&ms, start, stop));
+    MUST(cudaEventElapsedTime(&ms, start, stop));
     outcome o = { 0, 0, ms * 1e-3 };
     from_device(&o.words, m->wrong_words, 1);
     from_device(wrong_runs, m->wrong_runs, RUNS);
     for (int run = 0; run < runs; run++)
         o.runs += wrong_runs[run];
-    TRY(cudaEventDestroy(start));
-    TRY(cudaEventDestroy(stop));
+    MUST(cudaEventDestroy(start));
+    MUST(cudaEventDestroy(stop));
     return o;
 }
 
@@ -392,8 +392,8 @@ int main()
     m.wrong_runs = device_array<int32_t>(RUNS, 0);
     m.wrong_words = device_array<unsigned long long>(1, 0);
     m.hammered = device_array<char>(80000000, 0);
-    TRY(cudaFuncSetAttribute(add_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             SHARED_BYTES));
+    MUST(cudaFuncSetAttribute(add_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              SHARED_BYTES));
     must_fail(&m);
     must_hold(&m, "shift, quiet", ORDO_ORDER_SHIFT, 0, false);
     must_hold(&m, "ascending, all begin at one tile", ORDO_ORDER_ASCENDING, 0, false);

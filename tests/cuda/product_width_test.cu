@@ -155,8 +155,8 @@ static data data_of(bool f16, kind what)
 template <int N, bool F16, bool FROM_REGISTERS> static void compare(const data *all)
 {
     enum { BYTES = (ROWS + N) * ORDO_LINE_BYTES };
-    TRY(cudaFuncSetAttribute(chain<N, F16, FROM_REGISTERS>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
+    MUST(cudaFuncSetAttribute(chain<N, F16, FROM_REGISTERS>,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
     for (int what = 0; what < KINDS; what++) {
         const data &d = all[what];
         uint16_t *a = to_device(d.a.data(), d.a.size()), *b = to_device(d.b.data(), d.b.size());
@@ -174,15 +174,15 @@ template <int N, bool F16, bool FROM_REGISTERS> static void compare(const data *
                     if (i % COLUMNS < COLUMNS / N * N)
                         wrong += ordo_f32_bits(got[(size_t)i]) !=
                                  ordo_f32_bits(d.expected[with][(size_t)i]);
-                TRY(cudaFree(sums));
+                MUST(cudaFree(sums));
             }
         char name[100];
         snprintf(name, sizeof name, "%d columns, %s, A from %s, %s", N, F16 ? "f16" : "bf16",
                  FROM_REGISTERS ? "registers" : "shared memory", kind_name[what]);
         report(name, wrong, 8L * ROWS * (COLUMNS / N * N));
-        TRY(cudaFree(a));
-        TRY(cudaFree(b));
-        TRY(cudaFree(before));
+        MUST(cudaFree(a));
+        MUST(cudaFree(b));
+        MUST(cudaFree(before));
     }
 }
 

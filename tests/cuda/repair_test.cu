@@ -15,8 +15,6 @@ extern "C" {
 #include "ref/attention.h"
 }
 
-static int passed, failed;
-
 struct dice {
     uint32_t seed, at;
     uint32_t next(void)
@@ -328,13 +326,9 @@ static void check_pass(uint32_t seed)
     const size_t dq = differing(t, t.dq, device.dq.data), dk = differing(t, t.dk, device.dk.data);
     const size_t dv = differing(t, t.dv, device.dv.data);
     const size_t carried = check_carried(t, d, text);
-    const bool ok = !o && !lse && !dq && !dk && !dv && !carried;
-    passed += ok;
-    failed += !ok;
-    if (!ok)
-        printf("FAIL seed %u: %s: o %zu/%zu lse %zu/%zu dq %zu dk %zu/%zu dv %zu carried %zu\n",
-               seed, text, o, t.o.size(), lse, t.lse.size(), dq, dk, t.dk.size(), dv, carried);
-    fflush(stdout);
+    verdict(!o && !lse && !dq && !dk && !dv && !carried,
+            "seed %u: %s: o %zu/%zu lse %zu/%zu dq %zu dk %zu/%zu dv %zu carried %zu", seed, text,
+            o, t.o.size(), lse, t.lse.size(), dq, dk, t.dk.size(), dv, carried);
 }
 
 /* ---- tables ---- */
@@ -387,19 +381,14 @@ static void check_table(dice &d, int batch, bool packed, int kind)
                  x.keep_across != y.keep_across || x.keep != y.keep || x.keep_head != y.keep_head ||
                  x.lse != y.lse;
     }
-    passed += wrong == 0;
-    failed += wrong != 0;
-    if (wrong)
-        printf("FAIL table of %d %s, kind %d: %d entries differ\n", batch,
-               packed ? "packed" : "padded", kind, wrong);
+    verdict(wrong == 0, "table of %d %s, kind %d: %d entries differ", batch,
+            packed ? "packed" : "padded", kind, wrong);
 }
 
 int main(int count, char **words)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     const uint32_t seed = count > 1 ? (uint32_t)strtoul(words[1], NULL, 10) : 1;
     dice d = { seed, 0 };
     for (const int batch : { 1, 2, 31, 32, 33, 1023, 1024, 1025, 5000 })
@@ -408,6 +397,5 @@ int main(int count, char **words)
                 check_table(d, batch, packed, kind);
     for (uint32_t x = 0; x < 300; x++)
         check_pass(seed * 100000 + x);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

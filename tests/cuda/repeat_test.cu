@@ -8,15 +8,10 @@
 #include "cuda/support/repair.h"
 #include "handmade_pass.h"
 
-static int passed, failed;
-
-static void report(bool ok, const char *what, const case_shape &z)
+static void check(bool ok, const char *what, const case_shape &z)
 {
-    passed += ok;
-    failed += !ok;
-    printf("%s %s: batch %d heads %d/%d %dx%d dim %d %s\n", ok ? "ok  " : "FAIL", what, z.batch,
-           z.heads, z.kv_heads, z.q_len, z.kv_len, z.head_dim, ordo_mask_name(z.mask));
-    fflush(stdout);
+    verdict(ok, "%s: batch %d heads %d/%d %dx%d dim %d %s", what, z.batch, z.heads, z.kv_heads,
+            z.q_len, z.kv_len, z.head_dim, ordo_mask_name(z.mask));
 }
 
 /* ---- another stream ---- */
@@ -133,7 +128,7 @@ static void check_graph(device_case &c, const outputs &first)
         first.compare();
         MUST(cudaDeviceSynchronize());
     }
-    report(first.same(), "captured in a graph and replayed", c.z);
+    check(first.same(), "captured in a graph and replayed", c.z);
     MUST(cudaGraphExecDestroy(ready));
     MUST(cudaGraphDestroy(graph));
     MUST(cudaStreamDestroy(stream));
@@ -144,12 +139,12 @@ static void check_graph(device_case &c, const outputs &first)
 static void check_flags(device_case &c, const outputs &first)
 {
     MUST(cudaDeviceSynchronize());
-    report(case_download(c.pass.ticket, 2)[ORDO_NOT_FINITE] == 0, "no flag", c.z);
+    check(case_download(c.pass.ticket, 2)[ORDO_NOT_FINITE] == 0, "no flag", c.z);
     MUST(cudaMemset(c.pass.ticket, 1, 2 * sizeof *c.pass.ticket));
     must_ordo(ordo_repair_forward(&c.pass), ordo_cuda_why());
     must_ordo(ordo_repair_backward(&c.pass), ordo_cuda_why());
     first.compare();
-    report(first.same(), "a flag for nothing", c.z);
+    check(first.same(), "a flag for nothing", c.z);
 }
 
 static void check_repeats(const case_shape &z, int repeats, const hammer &hammer)
@@ -167,7 +162,7 @@ static void check_repeats(const case_shape &z, int repeats, const hammer &hammer
         c.backward();
         first.compare();
     }
-    report(first.same(), "repeats, memory hammered", z);
+    check(first.same(), "repeats, memory hammered", z);
     check_flags(c, first);
     for (int n = 0; n < repeats; n++) {
         c.poison();
@@ -177,16 +172,14 @@ static void check_repeats(const case_shape &z, int repeats, const hammer &hammer
             backward_delayed<128>(c);
         first.compare();
     }
-    report(first.same(), "random delays before every turn", z);
+    check(first.same(), "random delays before every turn", z);
     check_graph(c, first);
 }
 
 int main(int argc, char **argv)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     const int repeats = argc > 1 ? atoi(argv[1]) : 1000;
     const hammer hammer;
     for (const int dim : { 64, 128 })
@@ -198,6 +191,5 @@ int main(int argc, char **argv)
         }
     check_repeats({ 1, 16, 16, 4096, 4096, 128, ORDO_MASK_CAUSAL }, repeats / 4, hammer);
     check_repeats({ 1, 32, 8, 4096, 4096, 64, ORDO_MASK_FULL }, repeats / 4, hammer);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }

@@ -11,8 +11,6 @@ extern "C" {
 
 enum { HEADS = 4, KV_HEADS = 2 };
 
-static int failed;
-
 struct setting {
     int head_dim;
     bool f16;
@@ -172,12 +170,9 @@ static void check(const char *what, const setting &z, std::vector<int32_t> cu_q,
     const size_t dk = differing(got.dk, b.kv, want.dk, kv_row);
     const size_t dv = differing(got.dv, b.kv, want.dv, kv_row);
     const size_t lse = lse_differing(got, b.q, want, tight.q.size());
-    const bool ok = !o && !lse && !dq && !dk && !dv;
-    failed += !ok;
-    printf("%s %s, %s head size %d, %zu of %d rows: wrong o %zu lse %zu dq %zu dk %zu dv %zu\n",
-           ok ? "ok  " : "FAIL", what, z.f16 ? "f16" : "bf16", z.head_dim, tight.q.size(), total, o,
-           lse, dq, dk, dv);
-    fflush(stdout);
+    verdict(!o && !lse && !dq && !dk && !dv,
+            "%s, %s head size %d, %zu of %d rows: wrong o %zu lse %zu dq %zu dk %zu dv %zu", what,
+            z.f16 ? "f16" : "bf16", z.head_dim, tight.q.size(), total, o, lse, dq, dk, dv);
 }
 
 /* More sequences than a block has threads, with a gap after each. */
@@ -191,10 +186,8 @@ static void check_many(const setting &z)
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     for (const bool f16 : { false, true })
         for (const int head_dim : { 64, 80, 128, 256 }) {
             const setting z = { head_dim, f16, ORDO_MASK_CAUSAL, 200 };
@@ -205,5 +198,5 @@ int main(void)
                   600);
             check_many({ head_dim, f16, ORDO_MASK_FULL, 10 });
         }
-    return failed > 0;
+    return report_all();
 }

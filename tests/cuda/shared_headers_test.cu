@@ -101,8 +101,8 @@ static void compare_runs()
             wrong += got[(size_t)x * VALUES + v] != expected[v];
     }
     report("orders", wrong, RUNS * VALUES);
-    TRY(cudaFree(there));
-    TRY(cudaFree(out));
+    MUST(cudaFree(there));
+    MUST(cudaFree(out));
 }
 
 static void compare_bits()
@@ -120,7 +120,7 @@ static void compare_bits()
             wrong += got[4 * (size_t)x + v] != expected[v];
     }
     report("bits", wrong, 4 * COUNT);
-    TRY(cudaFree(out));
+    MUST(cudaFree(out));
 }
 
 int main()

@@ -8,8 +8,6 @@
 #include "base/philox.h"
 #include "cuda/ops/sum.h"
 
-static int passed, failed;
-
 struct shape {
     ordo_dtype dtype;
     int count;
@@ -77,12 +75,9 @@ template <class T> static void check_typed(const shape &z)
         for (size_t x = z.elements + z.skip; x < all.size(); x++)
             past |= all[x] == all[x];
     }
-    const bool ok = wrong == 0 && !past;
-    passed += ok;
-    failed += !ok;
-    printf("%s %s, %d inputs of %zu elements, %d skipped%s: %zu differ%s\n", ok ? "ok  " : "FAIL",
-           ordo_dtype_name(z.dtype), z.count, z.elements, z.skip, z.in_place ? ", in place" : "",
-           wrong, past ? ", elements past the last were written" : "");
+    verdict(wrong == 0 && !past, "%s, %d inputs of %zu elements, %d skipped%s: %zu differ%s",
+            ordo_dtype_name(z.dtype), z.count, z.elements, z.skip, z.in_place ? ", in place" : "",
+            wrong, past ? ", elements past the last were written" : "");
 }
 
 static void check(const shape &z)
@@ -95,10 +90,8 @@ static void check(const shape &z)
 
 int main(void)
 {
-    if (!case_have_device()) {
-        puts("skipped: no device of compute capability 9.0");
+    if (device_is_missing())
         return 77;
-    }
     for (const ordo_dtype dtype : { ORDO_F32, ORDO_BF16, ORDO_F16 }) {
         for (const int count : { 1, 2, 3, 4, 5, 7, 8, 9, 16, 24, 31, 64, 100, 255, 256 })
             for (const int skip : { 0, 1 })
@@ -111,6 +104,5 @@ int main(void)
     for (const int count : { 1, 2, 5, 8, 40 })
         for (const int skip : { 0, 1 })
             check({ ORDO_F32, count, 100003, skip, true });
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return report_all();
 }
