@@ -114,37 +114,6 @@ TEST(batch)
     }
 }
 
-/* Masks of single heads: each head has the bits that it has where all heads have its mask. The
- * oracle finds a head's mask as the kernels do, so that comparing with it would not show a wrong
- * one. */
-TEST(heads)
-{
-    uint64_t seed = case_seed(36);
-    attention_case all, one;
-    block_open(&all, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
-    const int64_t heads = all.problem.heads, rows = all.problem.batch * all.problem.q_len;
-    const size_t width = all.o_count / (size_t)(rows * heads) * case_width(&all);
-    ordo_block_mask *masks[CASE_SLOPES], *each = NULL;
-    CHECK(heads > 1 && heads <= CASE_SLOPES);
-    for (int64_t h = 0; h < heads; h++)
-        masks[h] = block_random_one(&seed, all.problem.q_len, all.problem.kv_len, (int)h);
-    case_must(ordo_block_mask_join(&each, (const ordo_block_mask *const *)masks, 1, heads));
-    case_set_blocks(&all, each);
-    const ordo_plan_options options = block_options(0);
-    case_compute(&all, &options, 2);
-    for (int64_t h = 0; h < heads; h++) {
-        block_open(&one, ORDO_DENSE, ORDO_MASK_CAUSAL, 0);
-        case_set_blocks(&one, masks[h]);
-        case_compute(&one, &options, 2);
-        for (int64_t r = 0; r < rows; r++) {
-            const size_t at = (size_t)(r * heads + h) * width;
-            CHECK(memcmp((char *)all.call.o.data + at, (char *)one.call.o.data + at, width) == 0);
-        }
-        case_close(&one);
-    }
-    case_close(&all);
-}
-
 /* Infinities that the mask hides reach nobody; those that it shows reach whom the oracle says. */
 TEST(hidden_infinities)
 {
