@@ -38,6 +38,7 @@ from ._plan import Plan, PlanInfo, Tile
 from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Paging, Problem, SeenLimits, Shard
 from ._recorder import Recorder
 from ._save_call import save_call
+from ._seen import Seen
 from ._sum import tree_sum
 from ._verify import verify as _verify_structs
 
@@ -61,6 +62,7 @@ __all__ = [
     "PlanInfo",
     "Problem",
     "Recorder",
+    "Seen",
     "SeenLimits",
     "Shard",
     "Tile",

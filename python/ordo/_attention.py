@@ -27,7 +27,8 @@ from ._blocks import BlockMask
 from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
-from ._problem import NO_KEYS, BlockLimits, Problem, dropout_of
+from ._problem import NO_KEYS, BlockLimits, Problem, SeenLimits, dropout_of
+from ._seen import Seen
 from ._words import Backend, DType, mask_of
 
 Numbers = Sequence[int] | Array | None
@@ -54,6 +55,7 @@ def forward(
     sink: Array | Sequence[float] | None = None,
     keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
+    seen: Seen | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -73,6 +75,7 @@ def forward(
                         includes it
         keep_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
         block_mask      a BlockMask, with its limits in problem.blocks
+        seen            a Seen, with its limits in problem.seen
         seed, offset    of dropout: never the same pair twice
         threads         0 = all the process may use; changes no bit
     """
@@ -88,7 +91,7 @@ def forward(
     call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
-        _renamed(keep_bits, mask_bits), block_mask, seed, offset, threads,
+        _renamed(keep_bits, mask_bits), block_mask, seen, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
     del held  # the arrays at the addresses had to live until here
@@ -123,6 +126,7 @@ def backward(
     dsink_parts: Array | None = None,
     keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
+    seen: Seen | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -176,7 +180,7 @@ def backward(
             setattr(call, name, address(flat_f32(name, given, shape, output=True)))
     held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
-        _renamed(keep_bits, mask_bits), block_mask, seed, offset, threads,
+        _renamed(keep_bits, mask_bits), block_mask, seen, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
@@ -273,6 +277,7 @@ def _set_rest(
     sink: Any,
     keep_bits: Array | None,
     block_mask: BlockMask | None,
+    seen: Seen | None,
     seed: int,
     offset: int,
     threads: int,
@@ -303,6 +308,9 @@ def _set_rest(
     if block_mask is not None:
         held.append(block_mask.to_c())
         call.block_mask = pointer(held[-1])
+    if seen is not None:
+        held.append(seen)
+        call.seen = pointer(seen.to_c())
     call.seed = integer("seed", seed, c_uint64)
     call.offset = integer("offset", offset, c_uint64)
     call.threads = integer("threads", threads, c_int)
@@ -344,6 +352,7 @@ def attention(
     slopes: Array | Sequence[float] | None = None,
     sink: Array | Sequence[float] | None = None,
     block_mask: BlockMask | None = None,
+    seen: Seen | Array | None = None,
     dtype: DType | None = None,
     backend: Backend = "default",
     threads: int = 0,
@@ -353,9 +362,10 @@ def attention(
     Arrays and keywords are those of forward(); the plan follows from them and is cached for
     calls of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
     the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes
-    it packed, `q_lens` (and `kv_lens`) padded. `block_mask` narrows the mask. uint16 arrays need
-    dtype="bf16". For lse and gradients make a Plan, and keep it: its line is what pins the bits.
-    Without sequences, rows or keys o is empty or zeros.
+    it packed, `q_lens` (and `kv_lens`) padded. `block_mask` narrows the mask, and so does `seen`, an
+    array of bool or a Seen made of one. uint16 arrays need dtype="bf16". For lse and gradients make
+    a Plan, and keep it: its line is what pins the bits. Without sequences, rows or keys o is empty
+    or zeros.
     """
     if scale is not None and real("scale", scale) == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
@@ -366,6 +376,8 @@ def attention(
         q_lens = np.full(len(q), q.shape[1], np.int32)
     if kv_lens is None and q_lens is not None:
         kv_lens = np.full(len(k), k.shape[1], np.int32)
+    if seen is not None and not isinstance(seen, Seen):
+        seen = Seen(seen)
     problem = Problem(
         **_measure(q, k, v, cu_q, cu_kv, q_lens is not None),
         dtype=dtype if dtype is not None else dtype_of(q),
@@ -376,11 +388,12 @@ def attention(
         alibi=slopes is not None,
         dropout=dropout_of(dropout_p),
         blocks=BlockLimits() if block_mask is None else block_mask.limits,
+        seen=SeenLimits() if seen is None else seen.limits,
     )
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
-        sequence_ids=sequence_ids, slopes=slopes, sink=sink, block_mask=block_mask, seed=seed,
-        offset=offset, threads=threads,
+        sequence_ids=sequence_ids, slopes=slopes, sink=sink, block_mask=block_mask, seen=seen,
+        seed=seed, offset=offset, threads=threads,
     )  # fmt: skip
     return o
 
