@@ -9,7 +9,7 @@
  * Logit, natural units. s = <q, k> is off by gamma(D) sum |q||k|; scale * log2(e) and the product
  * with it are each rounded, and so is s itself: 3 u |scale s|. A soft cap divides (4 u), takes a
  * tanh off by 8 u |tanh| (cap_error() below), and multiplies again (4 u). ALiBi adds 2 u |bias| and
- * a rounding of the sum. Call the total x_error.
+ * a rounding of the sum; so does a bias. Call the total x_error.
  *
  * Forward. p = exp(x - m) for a running maximum m, later multiplied by exp(m - m') once a key
  * tile. Both subtractions round, and since x <= m <= max they cost at most 3 u (max - x) together;
@@ -26,6 +26,9 @@
  * 6) sum |dout||o| and a rounding; dS multiplies the errors of P, of dP - delta and of the cap's
  * slope. dq sums over one key tile, then over tiles in turn: gamma(Bk + N + 2); dk and dv over all
  * rows and all query heads of a key head, in one chain.
+ *
+ * dbias adds dS before the cap's slope over the heads and sequences that share an element, in two
+ * chains: gamma(heads + sequences + 2).
  *
  * A sink is one more term of l, with one more change of the maximum. Its term of a row's dsink is
  * p delta: p is off by 2 u |sink - lse| + EXP2, and the sum is in double.
@@ -48,6 +51,7 @@
 typedef struct attention_bounds {
     double *at[CASE_OUTPUTS]; /* o, lse, dq, dk, dv: as many as the case has elements */
     double dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
+    double *dbias;
 } attention_bounds;
 
 static inline double gamma_of(double n)
@@ -75,7 +79,9 @@ typedef struct bound_head {
     ordo_block_view blocks; /* start NULL: no block mask */
     double *q, *k, *v, *o, *dout, *lse, *dlse;
     double *b_o, *b_lse, *b_dq;
+    double *bias;                  /* rows x cols, NULL: none */
     double *b_dk, *b_dv, *b_dsink; /* bounds that are added to */
+    double *b_dbias;               /* likewise, rows kv_len apart */
     bound_logit *z;                /* cols of scratch */
 } bound_head;
 
@@ -89,6 +95,8 @@ static inline double tiles_of(const bound_head *h)
 static inline bool bound_visible(const bound_head *h, int64_t i, int64_t j)
 {
     const int64_t right = j + h->p->shard.col0 - i - h->p->shard.row0 - h->diagonal;
+    if (h->bias && h->bias[i * h->cols + j] < (double)ORDO_BIAS_LEAST)
+        return false;
     return rules_see(h->p, right) && (!h->blocks.start || ordo_block_sees(&h->blocks, i, j));
 }
 
@@ -137,6 +145,11 @@ static inline bound_logit bound_logit_of(const bound_head *h, int64_t i, int64_t
         const double bias =
             h->slope * fabs((double)(i + h->p->shard.row0 + h->diagonal - j - h->p->shard.col0));
         z.x -= bias;
+        z.x_error += 2 * U * fabs(bias) + U * fabs(z.x);
+    }
+    if (h->bias) {
+        const double bias = h->bias[i * h->cols + j];
+        z.x += bias;
         z.x_error += 2 * U * fabs(bias) + U * fabs(z.x);
     }
     return z;
@@ -229,6 +242,7 @@ static inline void bound_backward_row(const bound_head *h, int64_t i, double sha
         *h->b_dsink += p_sink * delta_error + p_sink_error * (fabs(delta) + delta_error);
     const double dq_chain = gamma_of((double)h->col_tile + tiles + 4);
     const double shared_chain = gamma_of(shared + 5);
+    const double bias_chain = gamma_of((double)(h->p->heads + h->p->batch + 2));
     for (int64_t j = 0; j < h->cols; j++) {
         if (!bound_visible(h, i, j))
             continue;
@@ -243,6 +257,11 @@ static inline void bound_backward_row(const bound_head *h, int64_t i, double sha
         const double most = (p + p_error) * (w + w_error) * (z.slope + z.slope_error);
         const double ds = p * w * z.slope;
         const double ds_error = SLACK * (most - ds + 2 * U * most) + TINY;
+        if (h->b_dbias) {
+            const double all = (p + p_error) * (w + w_error);
+            const double error = SLACK * (all - p * w + 2 * U * all) + TINY;
+            h->b_dbias[i * h->p->kv_len + j] += error + bias_chain * (p * w + error);
+        }
         const double pd_error = SLACK * kept * (p_error + 2 * U * p);
         for (int64_t d = 0; d < dim; d++) {
             const double k = fabs(h->k[j * dim + d]), q = fabs(h->q[i * dim + d]);
@@ -318,6 +337,14 @@ static inline bound_head bound_open(const attention_case *c, const ordo_plan *pl
     const int64_t group = p->heads / p->kv_heads;
     h.k = bound_gather(c, c->call.k.data, true, b, head / group, p->head_dim);
     h.v = bound_gather(c, c->call.v.data, true, b, head / group, p->v_head_dim);
+    if (p->bias.on) {
+        h.bias = calloc((size_t)(h.rows * h.cols) + 1, sizeof *h.bias);
+        for (int64_t i = 0; i < h.rows; i++)
+            for (int64_t j = 0; j < h.cols; j++)
+                h.bias[i * h.cols + j] =
+                    case_get_as(p->bias.dtype, c->call.bias.data,
+                                case_bias_at(p, b, head) + (size_t)(i * p->kv_len + j));
+    }
     if (c->blocks || c->call.seen)
         h.blocks = ordo_block_view_of(c->call.seen ? c->call.seen : c->blocks, b, head);
     h.lse = calloc((size_t)h.rows + 1, sizeof *h.lse);
@@ -336,7 +363,7 @@ static inline bound_head bound_open(const attention_case *c, const ordo_plan *pl
 static inline void bound_close(bound_head *h)
 {
     void *const pieces[] = { h->q,    h->k,   h->v,    h->o,     h->dout, h->lse,
-                             h->dlse, h->b_o, h->b_dq, h->b_lse, h->z };
+                             h->dlse, h->b_o, h->b_dq, h->b_lse, h->z,    h->bias };
     for (size_t x = 0; x < sizeof pieces / sizeof pieces[0]; x++)
         free(pieces[x]);
 }
@@ -353,6 +380,7 @@ static inline void bounds_of_group(const attention_case *c, const ordo_plan *pla
         h.b_dk = b_dk;
         h.b_dv = b_dv;
         h.b_dsink = &bounds->dsink_parts[b * p->heads + head];
+        h.b_dbias = bounds->dbias ? bounds->dbias + case_bias_at(p, b, head) : NULL;
         for (int64_t i = 0; i < h.rows; i++) {
             bound_forward_row(&h, i);
             bound_backward_row(&h, i, (double)(h.rows * group));
@@ -376,6 +404,8 @@ static inline attention_bounds bounds_of(const attention_case *c, const ordo_pla
     attention_bounds bounds = { .dsink_parts = { 0 } };
     for (int x = 0; x < CASE_OUTPUTS; x++)
         bounds.at[x] = calloc(counts[x] + 1, sizeof(double));
+    if (c->call.dbias)
+        bounds.dbias = calloc(c->bias_count + 1, sizeof(double));
     for (int64_t b = 0; b < resolved->batch; b++)
         for (int64_t h = 0; h < resolved->kv_heads; h++)
             bounds_of_group(c, plan, resolved, b, h, &bounds);
@@ -386,13 +416,14 @@ static inline void bounds_close(attention_bounds *bounds)
 {
     for (int x = 0; x < CASE_OUTPUTS; x++)
         free(bounds->at[x]);
+    free(bounds->dbias);
 }
 
 /* ---- against the oracle ---- */
 
 /* Largest error in units of its bound, by output; 1 and more is a failure. */
 typedef struct bound_worst {
-    double at[CASE_OUTPUTS], dsink;
+    double at[CASE_OUTPUTS], dsink, dbias;
 } bound_worst;
 
 static inline void bound_compare(const attention_case *c, int output, const double *exact,
@@ -447,6 +478,23 @@ static inline void bound_compare_sinks(const attention_case *c, const double *ex
     }
 }
 
+static inline void bound_compare_bias(const attention_case *c, const double *exact,
+                                      const double *bound, bound_worst *worst)
+{
+    for (size_t at = 0; c->call.dbias && at < c->bias_count; at++) {
+        const double got = (double)c->call.dbias[at], e = exact[at];
+        const double limit = bound_stored(ORDO_F32, e, bound[at]), error = fabs(got - e);
+        if (isfinite(e) ? !(error <= limit) : isfinite(got)) {
+            CHECK_FAIL("dbias[%zu] is %.9g, exactly %.9g, allowed %.3g off", at, got, e, limit);
+            if (check_failures <= 20)
+                case_print(c);
+            return;
+        }
+        if (isfinite(e) && error / limit > worst->dbias)
+            worst->dbias = error / limit;
+    }
+}
+
 /* Run a case and hold it to the oracle: forward from its inputs, backward from the o and lse that
  * the kernel wrote. */
 static inline void bound_check(attention_case *c, const ordo_plan *plan, int threads,
@@ -470,6 +518,9 @@ static inline void bound_check(attention_case *c, const ordo_plan *plan, int thr
     double parts[CASE_BATCH_MAX * CASE_SLOPES] = { 0 };
     oracle.dsink_parts = (ordo_ref_tensor) { parts, ORDO_REF_F64, { p.heads, 0, 1, 0 } };
     oracle.dsink.data = NULL;
+    double *dbias = c->call.dbias ? calloc(c->bias_count + 1, sizeof *dbias) : NULL;
+    oracle.dbias.data = dbias;
+    oracle.dbias.type = ORDO_REF_F64;
     CHECK(ordo_ref_forward_f64(&p, &oracle) == ORDO_OK);
     const ordo_ref_call given = ordo_ref_view(&p, &c->call);
     oracle.o = given.o;
@@ -481,6 +532,8 @@ static inline void bound_check(attention_case *c, const ordo_plan *plan, int thr
         free(exact[x]);
     }
     bound_compare_sinks(c, parts, bounds.dsink_parts, worst);
+    bound_compare_bias(c, dbias, bounds.dbias, worst);
+    free(dbias);
     bounds_close(&bounds);
 }
 

@@ -15,6 +15,7 @@
 #ifndef TESTS_ATTENTION_CASE_H
 #define TESTS_ATTENTION_CASE_H
 
+#include "base/bias.h"
 #include "base/half.h"
 #include "base/keep.h"
 #include "check.h"
@@ -40,7 +41,7 @@ typedef struct attention_case {
     float *dlse;             /* set before case_open(): wanted */
     double strength;         /* of q and k; 0 = 1 */
     int poison;              /* byte that outputs and workspace are filled with; 0 = CASE_POISON */
-    size_t q_count, k_count, v_count, o_count, lse_count;
+    size_t q_count, k_count, v_count, o_count, lse_count, bias_count;
 } attention_case;
 
 static inline size_t case_width(const attention_case *c)
@@ -48,23 +49,31 @@ static inline size_t case_width(const attention_case *c)
     return c->problem.dtype == ORDO_F32 ? 4 : 2;
 }
 
-static inline void case_put(const attention_case *c, void *data, size_t at, double x)
+static inline void case_put_as(ordo_dtype dtype, void *data, size_t at, double x)
 {
-    switch (c->problem.dtype) {
+    switch (dtype) {
     case ORDO_F32: ((float *)data)[at] = (float)x; break;
     case ORDO_BF16: ((uint16_t *)data)[at] = ordo_bf16_from_f64(x); break;
     case ORDO_F16: ((uint16_t *)data)[at] = ordo_f16_from_f64(x); break;
     }
 }
-
-static inline double case_get(const attention_case *c, const void *data, size_t at)
+static inline void case_put(const attention_case *c, void *data, size_t at, double x)
 {
-    switch (c->problem.dtype) {
+    case_put_as(c->problem.dtype, data, at, x);
+}
+
+static inline double case_get_as(ordo_dtype dtype, const void *data, size_t at)
+{
+    switch (dtype) {
     case ORDO_F32: return (double)((const float *)data)[at];
     case ORDO_BF16: return (double)ordo_f32_from_bf16(((const uint16_t *)data)[at]);
     case ORDO_F16: return (double)ordo_f32_from_f16(((const uint16_t *)data)[at]);
     }
     return 0;
+}
+static inline double case_get(const attention_case *c, const void *data, size_t at)
+{
+    return case_get_as(c->problem.dtype, data, at);
 }
 
 /* ---- where things are ---- */
@@ -98,6 +107,13 @@ static inline size_t case_lse_at(const attention_case *c, int64_t b, int64_t row
     if (p->layout == ORDO_PACKED)
         return (size_t)(head * p->total_q + c->cu_q[b] + row);
     return (size_t)((b * p->heads + head) * p->q_len + row);
+}
+
+/* Index of row 0 of the bias of (b, head), and of its gradient. */
+static inline size_t case_bias_at(const ordo_problem *p, int64_t b, int64_t head)
+{
+    const int64_t sequence = p->bias.per_sequence ? b : 0, own = p->bias.per_head ? head : 0;
+    return (size_t)((sequence * ordo_bias_heads(p) + own) * p->q_len * p->kv_len);
 }
 
 /* ---- making one ---- */
@@ -162,6 +178,29 @@ static inline void case_fill_sinks(attention_case *c, uint64_t seed)
     c->call.dsink_parts = c->dsink_parts;
 }
 
+/* A bias that hides some rows and some elements, by -inf and by large numbers. */
+static inline void case_fill_bias(attention_case *c, uint64_t seed)
+{
+    const ordo_problem *p = &c->problem;
+    const size_t width = p->bias.dtype == ORDO_F32 ? 4 : 2;
+    c->bias_count = (size_t)ordo_bias_count(p);
+    c->call.bias.data = case_alloc(c->bias_count, width);
+    c->call.dbias = case_alloc(c->bias_count, 4);
+    for (int64_t b = 0; b < ordo_bias_sequences(p); b++)
+        for (int64_t h = 0; h < ordo_bias_heads(p); h++)
+            for (int64_t r = 0; r < p->q_len; r++)
+                for (int64_t j = 0; j < p->kv_len; j++) {
+                    const int64_t id = p->bias.per_sequence ? c->ids[b] : 0;
+                    const int64_t head = p->bias.per_head ? p->shard.head0 + h : 0;
+                    const double x = case_value(seed, 6, id, r, head, j);
+                    const bool far = fabs(x) > 1.6 || (r + id + head) % 29 == 7;
+                    const double hidden = j % 3 && p->bias.dtype != ORDO_F16 ? -3e38 : -INFINITY;
+                    case_put_as(p->bias.dtype, c->call.bias.data,
+                                case_bias_at(p, b, h) + (size_t)(r * p->kv_len + j),
+                                far ? hidden : 2 * x);
+                }
+}
+
 /* Random rules: a mask, a window, a cap of logits, slopes. */
 static inline void case_draw_rules(ordo_problem *p, uint64_t *seed)
 {
@@ -205,6 +244,8 @@ static inline void case_open(attention_case *c, uint64_t seed)
         case_fill_dlse(c, seed);
     if (c->sinks)
         case_fill_sinks(c, seed);
+    if (p->bias.on)
+        case_fill_bias(c, seed);
     if (packed) {
         c->call.cu_q = c->cu_q;
         c->call.cu_kv = c->cu_kv;
@@ -238,8 +279,9 @@ static inline void case_close(attention_case *c)
 {
     void *const pieces[] = { c->call.q.data,  c->call.k.data,  c->call.v.data, c->call.o.data,
                              c->call.dq.data, c->call.dk.data, c->call.lse,    c->call.dout.data,
-                             c->call.dv.data, c->dlse,         c->bits };
-    for (int x = 0; x < 11; x++)
+                             c->call.dv.data, c->dlse,         c->bits,        c->call.bias.data,
+                             c->call.dbias };
+    for (int x = 0; x < 13; x++)
         free(pieces[x]);
     ordo_block_mask_destroy(c->blocks);
     free(c->seen_memory);
@@ -305,7 +347,7 @@ static inline void case_random_lengths(attention_case *c, uint64_t *seed)
 /* A random problem with every feature; `most` rows a sequence. */
 static inline void case_random(attention_case *c, uint64_t *seed, int most)
 {
-    uint64_t own = *seed + 77; /* so that sinks shift none of the draws below */
+    uint64_t own = *seed + 77; /* so that sinks and biases shift none of the draws below */
     *c = (attention_case) { .problem = ORDO_PROBLEM_INIT, .sinks = check_between(&own, 0, 2) == 0 };
     ordo_problem *p = &c->problem;
     static const int dims[] = { 64, 128, 32, 16, 96, 80, 1, 7, 24, 40, 100 };
@@ -346,6 +388,9 @@ static inline void case_random(attention_case *c, uint64_t *seed, int most)
     if (check_between(seed, 0, 2) == 0)
         c->dlse = (float *)1; /* wanted */
     case_random_lengths(c, seed);
+    if (p->layout != ORDO_PACKED && check_between(&own, 0, 2) == 0)
+        p->bias = (ordo_bias) { true, check_between(&own, 0, 1), check_between(&own, 0, 1),
+                                check_between(&own, 0, 1) ? p->dtype : ORDO_F32 };
     case_open(c, check_random(seed) >> 1);
     if (dropout && check_between(seed, 0, 3) == 0)
         case_store_bits(c, seed);
@@ -358,13 +403,14 @@ static inline void case_print(const attention_case *c)
     const ordo_problem *p = &c->problem;
     printf("    dtype %d layout %d batch %d heads %d/%d from %d of %d q %d kv %d dim %d/%d mask %d "
            "window %d,%d,%d softcap %g scale %g alibi %d p %g bits %d keying %d stored %d dlse %d "
-           "sinks %d seen %d,%d,%d; lengths",
+           "sinks %d seen %d,%d,%d bias %d,%d,%d,%d; lengths",
            (int)p->dtype, (int)p->layout, (int)p->batch, (int)p->heads, (int)p->kv_heads,
            (int)p->shard.head0, (int)p->shard.heads_total, (int)p->q_len, (int)p->kv_len,
            (int)p->head_dim, (int)p->v_head_dim, (int)p->mask, p->window.on, (int)p->window.left,
            (int)p->window.right, p->softcap, p->scale, p->alibi, p->dropout.p, p->dropout.bits,
            (int)p->dropout.keying, c->bits != NULL, c->dlse != NULL, c->call.sink != NULL,
-           p->seen.on, p->seen.per_sequence, p->seen.per_head);
+           p->seen.on, p->seen.per_sequence, p->seen.per_head, p->bias.on, p->bias.per_sequence,
+           p->bias.per_head, (int)p->bias.dtype);
     for (int b = 0; b < p->batch; b++)
         printf(" %dx%d", (int)case_length(c, false, b), (int)case_length(c, true, b));
     printf("\n");
@@ -398,6 +444,8 @@ static inline ordo_status case_run(attention_case *c, const ordo_plan *plan, int
     memset(c->call.dq.data, poison, c->q_count * width);
     memset(c->call.dk.data, poison, c->k_count * width);
     memset(c->call.dv.data, poison, c->v_count * width);
+    if (c->call.dbias)
+        memset(c->call.dbias, poison, c->bias_count * 4);
     memset(c->dsink, poison, sizeof c->dsink);
     memset(c->dsink_parts, poison, sizeof c->dsink_parts);
     void *workspace = aligned_alloc(256, (bytes + 511) / 256 * 256);
@@ -424,6 +472,7 @@ typedef struct case_results {
     unsigned char *data[CASE_OUTPUTS];
     size_t width[CASE_OUTPUTS], count[CASE_OUTPUTS];
     float dsink[CASE_SLOPES], dsink_parts[CASE_BATCH_MAX * CASE_SLOPES];
+    float *dbias; /* NULL: none */
 } case_results;
 
 /* The outputs of a case as they lie in its call; no copies. */
@@ -446,6 +495,10 @@ static inline case_results case_keep(const attention_case *c)
         memcpy(copy, r.data[x], r.count[x] * r.width[x]);
         r.data[x] = copy;
     }
+    if (c->call.dbias) {
+        r.dbias = case_alloc(c->bias_count, 4);
+        memcpy(r.dbias, c->call.dbias, c->bias_count * 4);
+    }
     memcpy(r.dsink, c->dsink, sizeof r.dsink);
     memcpy(r.dsink_parts, c->dsink_parts, sizeof r.dsink_parts);
     return r;
@@ -455,6 +508,7 @@ static inline void case_drop(case_results *r)
 {
     for (int x = 0; x < CASE_OUTPUTS; x++)
         free(r->data[x]);
+    free(r->dbias);
 }
 
 /* Bits of one element. */
@@ -478,6 +532,12 @@ static inline bool case_same(const attention_case *c, const case_results *one, c
             at++;
         CHECK_FAIL("%s: %s[%zu] is %#" PRIx64 ", was %#" PRIx64, what, case_output_names[x], at,
                    case_bits(&r, x, at), case_bits(one, x, at));
+        if (check_failures <= 20)
+            case_print(c);
+        return false;
+    }
+    if (c->call.dbias && one->dbias && memcmp(c->call.dbias, one->dbias, c->bias_count * 4) != 0) {
+        CHECK_FAIL("%s: dbias has other bits", what);
         if (check_failures <= 20)
             case_print(c);
         return false;
@@ -518,6 +578,26 @@ static inline bool case_same_rows(const attention_case *a, int64_t b, int64_t h,
     return true;
 }
 
+/* dbias of sequence b of `a` equals that of `other` of `c`, if each head has its own. */
+static inline bool case_same_bias(const attention_case *a, int64_t b, const attention_case *c,
+                                  int64_t other)
+{
+    const ordo_problem *p = &a->problem, *q = &c->problem;
+    if (!a->call.dbias || !p->bias.per_sequence || !p->bias.per_head)
+        return true;
+    const int64_t shift = p->shard.head0 - q->shard.head0, cols = case_length(a, true, b);
+    for (int64_t h = 0; h < p->heads; h++)
+        for (int64_t r = 0; r < case_length(a, false, b); r++)
+            if (memcmp(a->call.dbias + case_bias_at(p, b, h) + r * p->kv_len,
+                       c->call.dbias + case_bias_at(q, other, h + shift) + r * q->kv_len,
+                       4 * (size_t)cols) != 0) {
+                CHECK_FAIL("dbias(sequence %d, head %d, row %d) has other bits in the other case",
+                           (int)b, (int)h, (int)r);
+                return false;
+            }
+    return true;
+}
+
 /* Sequence b of `a` has the bits of sequence `other` of `c`, whose heads are all or more of the
  * same model: both say by head0 where theirs begin. */
 static inline bool case_same_sequence(const attention_case *a, int64_t b, const attention_case *c,
@@ -543,6 +623,7 @@ static inline bool case_same_sequence(const attention_case *a, int64_t b, const 
             same = false;
         }
     }
+    same &= case_same_bias(a, b, c, other);
     if (!same && check_failures <= 20) {
         case_print(a);
         case_print(c);

@@ -31,7 +31,8 @@ enum {
  *   backward  reads q k v o lse dout, and dlse if not NULL   writes dq dk dv
  *
  * Either pass also reads `sink` if it is not NULL, and a backward pass then writes dsink and
- * dsink_parts if they are not.
+ * dsink_parts if they are not. With problem.bias either pass reads `bias`, and a backward pass
+ * writes dbias if it is not NULL.
  *
  * A backward pass computes the gradients whose tensors are given: with dq.data NULL only dk and dv,
  * with dk.data and dv.data NULL only dq. Their bits are those of a pass that computes all three.
@@ -82,6 +83,21 @@ enum {
  *                 split only for heads. Calls over parts of the rows give sums of those rows
  *   segments      a plan with segments runs with a sink, but refuses dsink and dsink_parts
  *                 (ORDO_ERR_UNSUPPORTED)
+ *
+ * `bias` is added to the logits of a problem with bias, and dbias is its gradient:
+ *
+ *   dbias(i,j) = sum of dS(i,j) over the sequences and the query heads that share the element,
+ *   dS(i,j)    = P_ij * (keep_ij * (2^bits / T) * <dout_i, v_j> - <o_i, dout_i> + dlse_i)
+ *
+ *   hidden        a bias of -inf, or of any value below -2^100, hides its element exactly as a mask
+ *                 does; a row that sees nothing has o = 0, lse = -inf and gradients 0
+ *   not finite    NaN and +inf make what a score of that value makes
+ *   axes          an axis that is shared has 1 element; its stride is not used
+ *   order         f32. Heads that share an element are added to 0 in ascending order; where
+ *                 sequences share it, too, these sums are added to 0 in ascending order of
+ *                 sequences. Hidden elements add nothing. Backend ref adds in f64
+ *   promise       o, lse, dq, dk and dv keep the levels of the plan; dbias: docs/guide/promise.md
+ *   alone         a backward pass may be asked for dbias only
  *
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
@@ -160,6 +176,9 @@ typedef struct ordo_call {
 
     const ordo_block_mask *seen; /* with problem.seen: an element mask (ordo/seen.h); else NULL. The
                                   * struct itself is in host memory */
+    /* With problem.bias: (batch or 1, heads or 1, q_len, kv_len). */
+    ordo_tensor bias;
+    float *dbias; /* backward: its gradient, contiguous, in the shape of bias; or NULL */
 } ordo_call;
 
 #define ORDO_CALL_INIT ORDO_SIZED(ordo_call)

@@ -5,7 +5,7 @@
  *
  *   visible(i,j)  0 <= j < kv;  causal: j <= i + diag;
  *                 window: -left <= j - i - diag <= right (inclusive, -1 = open)
- *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + diag - j|
+ *   logit(i,j)    cap(scale * <q_i, k_j>) - slope_h * |i + diag - j| + bias(i,j)
  *   cap(x)        softcap * tanh(x / softcap) if softcap > 0, else x
  *   P             softmax of the logits over visible j;  lse its natural log-sum-exp
  *   O_i           sum_j P_ij * keep_ij * (2^bits / T) * v_j; see ordo/dropout.h
@@ -74,7 +74,7 @@ typedef struct ordo_shard {
 /* Features of other libraries that ordo does not have. A problem that requests one is refused with
  * its name (ORDO_ERR_UNSUPPORTED), rather than computed without it. */
 enum {
-    ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias tensor */
+    ORDO_EXTRA_BIAS = 1u << 0,       /* an additive attention bias: it is bias instead */
     ORDO_EXTRA_SINKS = 1u << 1,      /* learned attention sinks: they are ordo_call.sink instead */
     ORDO_EXTRA_BLOCK_MASK = 1u << 2, /* a mask tensor of arbitrary elements: it is seen instead */
     ORDO_EXTRA_PAGED_KV = 1u << 3,   /* keys and values in a page table: they are paging instead */
@@ -104,6 +104,15 @@ typedef struct ordo_paging {
     int64_t pages;         /* the first axis of k and v */
     int64_t table_columns; /* of call.page_table; page_rows * table_columns is at least kv_len */
 } ordo_paging;
+
+/* A number that is added to each logit after scale, softcap and ALiBi; each call gives them
+ * (call.bias), and may ask for their gradient. Layouts dense and padded, without pages and
+ * segments; backend cuda has no kernels for it. */
+typedef struct ordo_bias {
+    bool on;
+    bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */
+    ordo_dtype dtype;            /* ORDO_F32, or the type of q */
+} ordo_bias;
 
 /* A zeroed field means its default. `size` lets programs and libraries of different versions work
  * together; ORDO_PROBLEM_INIT sets it. */
@@ -137,6 +146,7 @@ typedef struct ordo_problem {
     ordo_paging paging;
 
     ordo_seen_limits seen; /* element masks */
+    ordo_bias bias; /* call.bias is added to the logits */
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)

@@ -35,7 +35,7 @@ from ._machine import (
     devices,
 )
 from ._plan import Plan, PlanInfo, Tile
-from ._problem import NO_KEYS, BlockLimits, Dropout, Extra, Paging, Problem, SeenLimits, Shard
+from ._problem import NO_KEYS, Bias, BlockLimits, Dropout, Extra, Paging, Problem, SeenLimits, Shard
 from ._recorder import Recorder
 from ._save_call import save_call
 from ._seen import Seen
@@ -46,6 +46,7 @@ __all__ = [
     "Audit",
     "AuditDifference",
     "BackendLimits",
+    "Bias",
     "BlockLimits",
     "BlockMask",
     "Build",

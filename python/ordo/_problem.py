@@ -90,6 +90,16 @@ class SeenLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bias:
+    """A bias that calls add to the logits, (batch or 1, heads or 1, q_len, kv_len)."""
+
+    on: bool = False
+    per_sequence: bool = False  # whether each sequence, and each query head, has its own
+    per_head: bool = False
+    dtype: DType = "f32"  # or the problem's
+
+
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Shape, types, mask, scale and dropout of one attention; hashable.
 
@@ -120,6 +130,7 @@ class Problem:
     blocks: BlockLimits = field(default_factory=BlockLimits)
     paging: Paging = field(default_factory=Paging)
     seen: SeenLimits = field(default_factory=SeenLimits)
+    bias: Bias = field(default_factory=Bias)
 
     def __post_init__(self) -> None:
         if not isinstance(self.dropout, Dropout):
@@ -169,5 +180,6 @@ def from_c(struct: s.ordo_problem) -> Problem:
         blocks=read(BlockLimits, struct.blocks),
         paging=read(Paging, struct.paging),
         seen=read(SeenLimits, struct.seen),
+        bias=read(Bias, struct.bias),
     )
     return problem

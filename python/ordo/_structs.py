@@ -88,6 +88,11 @@ class ordo_seen_limits(Struct):
     _fields_ = [("on", c_bool), ("per_sequence", c_bool), ("per_head", c_bool)]
 
 
+class ordo_bias(Struct):
+    _fields_ = [("on", c_bool), ("per_sequence", c_bool), ("per_head", c_bool), ("dtype", c_int)]
+    _words_ = {"dtype": "dtype"}
+
+
 class ordo_problem(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -113,6 +118,7 @@ class ordo_problem(Struct):
         ("blocks", ordo_block_limits),
         ("paging", ordo_paging),
         ("seen", ordo_seen_limits),
+        ("bias", ordo_bias),
     ]
     _words_ = {"dtype": "dtype", "layout": "layout", "mask": "mask"}
 
@@ -271,6 +277,8 @@ class ordo_call(Struct):
         ("page_table_stride", c_int64),
         ("kv_starts", c_void_p),
         ("seen", POINTER(ordo_block_mask)),
+        ("bias", ordo_tensor),
+        ("dbias", c_void_p),
     ]
 
 

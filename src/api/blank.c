@@ -4,6 +4,7 @@
 #include "api/cuda_module.h"
 #include "api/cuda_pass.h"
 #include "api/sink.h"
+#include "base/bias.h"
 #include "base/half.h"
 #include "base/status.h"
 
@@ -151,6 +152,8 @@ ordo_status ordo_blank_all(const ordo_problem *p, ordo_pass pass, bool host, con
         ORDO_TRY(ordo_cuda_module_get(&at.module, NULL));
     }
     ORDO_TRY(blank(&at, p, pass, c, 0, 0));
+    if (pass == ORDO_BACKWARD && c->dbias) /* no sequence, but a bias that all share */
+        ORDO_TRY(zero(&at, c->dbias, (size_t)ordo_bias_count(p) * sizeof *c->dbias));
     if (host)
         ordo_sink_blank(p, pass, c);
     if (!host && pass == ORDO_BACKWARD && c->dsink) /* no row: see check_sink() of attention.c */

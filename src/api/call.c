@@ -4,6 +4,7 @@
 #include "api/block_mask.h"
 #include "api/limits.h"
 #include "api/overlap.h"
+#include "base/bias.h"
 #include "base/blocks.h"
 #include "base/checked.h"
 #include "base/keep.h"
@@ -136,7 +137,7 @@ static ordo_status check_wanted(const ordo_problem *p, const ordo_call *c)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "dk.data and dv.data NULL: expected tensors with carry in; with carry in "
                          "and out they may be NULL");
-    if (!c->carry && !dk && !c->dq.data && all_rows(p) > 0)
+    if (!c->carry && !dk && !c->dq.data && !c->dbias && all_rows(p) > 0)
         return ordo_fail(ORDO_ERR_ARGUMENT,
                          "dq.data, dk.data and dv.data NULL: expected a tensor for dq, or for dk "
                          "and dv, or for all");
@@ -180,6 +181,22 @@ static ordo_status check_sink(buffers *list, const ordo_problem *p, ordo_pass pa
                            true));
     }
     return ORDO_OK;
+}
+
+/* The bias, and in a backward pass its gradient. */
+static ordo_status check_bias(buffers *list, const ordo_problem *p, ordo_pass pass,
+                              const ordo_call *c)
+{
+    const int64_t count = ordo_bias_count(p);
+    const ordo_problem matrix = { .dtype = p->bias.dtype, .batch = ordo_bias_sequences(p) };
+    const shape s = { ordo_bias_heads(p), 0, p->q_len, p->kv_len };
+    if (!p->bias.on && (c->bias.data || c->dbias))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s given: expected NULL with bias.on false",
+                         c->bias.data ? "bias.data" : "dbias");
+    if (count > 0)
+        ORDO_TRY(check_tensor(list, &matrix, "bias", &c->bias, s, false));
+    return pass == ORDO_BACKWARD ? add_array(list, "dbias", c->dbias, 4, count, 1, 0, true)
+                                 : ORDO_OK;
 }
 
 /* The outputs of the backward pass. Tensors that it does not write become NULL. */
@@ -499,9 +516,11 @@ static ordo_status check_blocks(buffers *list, const ordo_problem *p, bool host,
 }
 
 static const ordo_nested call_tensors[] = {
-    ORDO_NESTED(ordo_call, q),  ORDO_NESTED(ordo_call, k),    ORDO_NESTED(ordo_call, v),
-    ORDO_NESTED(ordo_call, o),  ORDO_NESTED(ordo_call, dout), ORDO_NESTED(ordo_call, dq),
-    ORDO_NESTED(ordo_call, dk), ORDO_NESTED(ordo_call, dv),   { 0 }
+    ORDO_NESTED(ordo_call, q),    ORDO_NESTED(ordo_call, k),
+    ORDO_NESTED(ordo_call, v),    ORDO_NESTED(ordo_call, o),
+    ORDO_NESTED(ordo_call, dout), ORDO_NESTED(ordo_call, dq),
+    ORDO_NESTED(ordo_call, dk),   ORDO_NESTED(ordo_call, dv),
+    ORDO_NESTED(ordo_call, bias), { 0 }
 };
 
 ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
@@ -521,6 +540,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
     ORDO_TRY(check_workspace(&list, out, workspace_bytes));
     ORDO_TRY(check_slopes(p, out));
     ORDO_TRY(check_sink(&list, p, pass, out));
+    ORDO_TRY(check_bias(&list, p, pass, out));
     ORDO_TRY(check_arrays(&list, p, out));
     ORDO_TRY(check_lengths(p, host, out));
     ORDO_TRY(check_starts(p, pass, host, out));

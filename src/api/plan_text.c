@@ -102,6 +102,10 @@ static const field fields[] = {
     { "seen", TRUTH, AT(problem.seen.on), NULL, true },
     { "seen_per_sequence", TRUTH, AT(problem.seen.per_sequence), NULL, true },
     { "seen_per_head", TRUTH, AT(problem.seen.per_head), NULL, true },
+    { "bias", TRUTH, AT(problem.bias.on), NULL, true },
+    { "bias_per_sequence", TRUTH, AT(problem.bias.per_sequence), NULL, true },
+    { "bias_per_head", TRUTH, AT(problem.bias.per_head), NULL, true },
+    { "bias_dtype", NAME, AT(problem.bias.dtype), dtype_at, true },
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
@@ -145,7 +149,8 @@ size_t ordo_plan_write(const ordo_plan *plan, char text[ORDO_PLAN_LINE_MAX])
     size_t used = (size_t)snprintf(text, ORDO_PLAN_LINE_MAX, "%s", heading);
     for (int x = 0; x < FIELDS; x++) {
         write_field(&original, &fields[x], value, sizeof value);
-        if (fields[x].optional && strcmp(value, "0") == 0)
+        if (fields[x].optional &&
+            strcmp(value, fields[x].spelling ? fields[x].spelling(0) : "0") == 0)
             continue;
         used += (size_t)snprintf(text + used, ORDO_PLAN_LINE_MAX - used, " %s=%s", fields[x].name,
                                  value);

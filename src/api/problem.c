@@ -1,6 +1,7 @@
 /* problem.c: check a problem once, for every backend, and fill in its defaults. */
 #include "api/problem.h"
 
+#include "base/bias.h"
 #include "base/checked.h"
 #include "base/environment.h"
 #include "base/keep.h"
@@ -34,7 +35,7 @@ static ordo_status check_extras(const ordo_problem *p)
         uint32_t bit;
         const char *name, *constant;
     } known[] = {
-        { ORDO_EXTRA_BIAS, "attention bias", "ORDO_EXTRA_BIAS" },
+        { ORDO_EXTRA_BIAS, "attention bias of a problem's extras (it is bias)", "ORDO_EXTRA_BIAS" },
         { ORDO_EXTRA_SINKS, "attention sinks of a problem (they are call.sink)",
           "ORDO_EXTRA_SINKS" },
         { ORDO_EXTRA_BLOCK_MASK, "mask tensor of a problem (it is seen)", "ORDO_EXTRA_BLOCK_MASK" },
@@ -310,6 +311,32 @@ static ordo_status check_blocks(const ordo_problem *p)
     return ORDO_OK;
 }
 
+/* The type of a bias, and what passes with one do not compute. */
+static ordo_status check_bias(const ordo_problem *p)
+{
+    const ordo_bias *b = &p->bias;
+    if (!b->on && (b->per_sequence || b->per_head || b->dtype != ORDO_F32))
+        return ordo_fail(ORDO_ERR_ARGUMENT, "bias.%s: expected 0 with bias.on false",
+                         b->per_sequence ? "per_sequence true"
+                         : b->per_head   ? "per_head true"
+                                         : "dtype");
+    if (!b->on)
+        return ORDO_OK;
+    if (b->dtype != ORDO_F32 && b->dtype != p->dtype)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "bias.dtype %d: expected f32, or dtype %s",
+                         (int)b->dtype, ordo_dtype_name(p->dtype));
+    if (p->layout == ORDO_PACKED)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "bias.on true, layout packed: expected dense or padded");
+    if (p->paging.page_rows != 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "bias.on true, paging.page_rows %" PRId64 ": expected 0 (no pages)",
+                         p->paging.page_rows);
+    ordo_problem matrix = *p; /* (batch, heads, q_len, kv_len) */
+    matrix.batch = ordo_bias_sequences(p);
+    return check_extent(&matrix, "bias", p->q_len, 0, ordo_bias_heads(p), p->kv_len);
+}
+
 /* The sizes of pages. total_kv becomes the number of rows of all of them. */
 static ordo_status check_paging(ordo_problem *p)
 {
@@ -361,13 +388,12 @@ static ordo_status check_paged(const ordo_problem *p)
     return ORDO_OK;
 }
 
-static const ordo_nested nested[] = { ORDO_NESTED(ordo_problem, window),
-                                      ORDO_NESTED(ordo_problem, dropout),
-                                      ORDO_NESTED(ordo_problem, shard),
-                                      ORDO_NESTED(ordo_problem, blocks),
-                                      ORDO_NESTED(ordo_problem, paging),
-                                      ORDO_NESTED(ordo_problem, seen),
-                                      { 0 } };
+static const ordo_nested nested[] = {
+    ORDO_NESTED(ordo_problem, window), ORDO_NESTED(ordo_problem, dropout),
+    ORDO_NESTED(ordo_problem, shard),  ORDO_NESTED(ordo_problem, blocks),
+    ORDO_NESTED(ordo_problem, paging), ORDO_NESTED(ordo_problem, seen),
+    ORDO_NESTED(ordo_problem, bias),   { 0 }
+};
 
 const ordo_struct ordo_problem_struct =
     ORDO_STRUCT(ordo_problem, "problem", ORDO_PROBLEM_INIT, nested);
@@ -394,6 +420,7 @@ ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
     ORDO_TRY(check_shard(&p));
     ORDO_TRY(check_blocks(&p));
     ORDO_TRY(check_paged(&p));
+    ORDO_TRY(check_bias(&p));
     *out = p;
     return ORDO_OK;
 }

@@ -21,6 +21,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
+#include "cpu/bias.h"
 #include "cpu/blocks.h"
 #include "cpu/handoff.h"
 #include "cpu/key_side.h"
@@ -43,6 +44,7 @@ typedef struct panels {
     float *kt, *vt, *k, *dk, *dv, *s, *dp, *part;
     float *slots;   /* partials for the thread that has the chain's next part */
     uint32_t *seen; /* elements of a partial block */
+    float *bias;
     uint32_t *keep;
     uint64_t random;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
@@ -71,6 +73,7 @@ static size_t lay_out(const backward_job *job, void *memory, panels *w)
     w->part = ordo_arena_take(&arena, rows * ld);
     w->slots = ordo_arena_take(&arena, job->parts > 1 ? ORDO_SLOTS * rows * ld : 0);
     w->seen = ordo_arena_take(&arena, p->lists ? ORDO_BLOCK / 2 * (size_t)w->groups : 0);
+    w->bias = ordo_arena_take(&arena, ordo_cpu_bias_floats(p, keys, w->groups));
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(keys, w->groups));
     return arena.used;
 }
@@ -160,19 +163,14 @@ static ordo_patch bare_patch(const backward_job *job, const panels *w, const cha
     return patch;
 }
 
-/* A tile with its keep bits, which stay likewise. */
+/* A tile with its bias and keep bits, which stay likewise. */
 static ordo_patch patch_at(const backward_job *job, const panels *w, const chain *c, int64_t head,
                            int32_t i)
 {
     const ordo_cpu_pass *p = &job->pass;
     ordo_patch patch = bare_patch(job, w, c, head, i);
     ordo_cpu_patch_narrow(&patch, c->first, c->end);
-    if (p->dropout) {
-        ordo_cpu_keep_tile(p, c->b, head, &patch, w->keep, w->groups);
-        patch.scores.keep = w->keep;
-        patch.scores.keep_groups = w->groups;
-        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
-    }
+    ordo_cpu_patch_load(p, c->b, head, &patch, w->bias, w->keep, w->groups);
     return patch;
 }
 
@@ -435,10 +433,11 @@ static void draw(const backward_job *job, int64_t number, int part, int parts, p
     }
 }
 
+/* Chains of the pass; none if only dbias is wanted. */
 static int64_t all_chains(const ordo_cpu_pass *p)
 {
     const ordo_sequence *totals = &p->sequences[p->problem->batch];
-    return totals->tickets[0] + totals->tickets[1];
+    return p->dq || p->dk_dv ? totals->tickets[0] + totals->tickets[1] : 0;
 }
 
 static int parts_of(const ordo_cpu_pass *p, int workers)
@@ -484,6 +483,7 @@ static ordo_status run(backward_job *job)
     const int64_t tickets = ordo_query_side_tickets(&job->rows) + parts;
     ORDO_TRY(ordo_pool_run((int)(tickets < threads ? tickets + (tickets == 0) : threads), bytes,
                            work, job));
+    ORDO_TRY(ordo_cpu_bias_gradient(&job->rows));
     return ordo_cpu_sink_gradient(&job->rows);
 }
 

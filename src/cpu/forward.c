@@ -42,6 +42,7 @@ typedef struct panels {
     float *qt, *o, *s, *kt, *v, *m, *l, *alpha;
     void *stored;   /* a tile of keys or values whose rows are not all in one place */
     uint32_t *seen; /* elements of a partial block */
+    float *bias;
     uint32_t *keep;
     int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
 } panels;
@@ -74,6 +75,7 @@ static size_t lay_out(const forward_job *job, void *memory, panels *w)
     w->seen = ordo_arena_take(&arena, p->lists ? ORDO_BLOCK / 32 * rows : 0);
     const int most = p->dim > p->v_dim ? p->dim : p->v_dim;
     w->stored = ordo_arena_take(&arena, scattered(p) ? bk * (size_t)most : 0);
+    w->bias = ordo_arena_take(&arena, ordo_cpu_bias_floats(p, bk, w->groups));
     w->keep = ordo_arena_take(&arena, ordo_cpu_keep_words(bk, w->groups));
     return arena.used;
 }
@@ -253,12 +255,7 @@ static void step(const forward_job *job, const panels *w, const item *it, int32_
     const float *v = keys->v + (ptrdiff_t)patch.skipped * p->v_ld;
     if (patch.cols == 0)
         return;
-    if (p->dropout) {
-        ordo_cpu_keep_tile(p, it->b, it->head, &patch, w->keep, w->groups);
-        patch.scores.keep = w->keep;
-        patch.scores.keep_groups = w->groups;
-        patch.scores.keep_column = (int)(patch.col % ORDO_KEEP_COLS);
-    }
+    ordo_cpu_patch_load(p, it->b, it->head, &patch, w->bias, w->keep, w->groups);
     /* transposed: s[c][r] = sum_d k[c][d] q[r][d] */
     k->product(patch.cols, patch.rows, p->dim, keys->kt + patch.skipped, 1, w->ld_k,
                queries(job, w, i - it->first), w->ld_q, w->s, w->ld_q, false, &soon->kt);

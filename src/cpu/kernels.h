@@ -32,11 +32,15 @@ typedef struct ordo_scores {
     const uint32_t *seen; /* if not NULL, (r, c) is visible if its bit is set instead: of column */
     int seen_rows;        /* C = c + origin, bit C % 32 of word C / 32 * seen_rows + r */
     int origin;
-    float scale2;         /* scale * log2(e): logits in base 2 */
-    float softcap2;       /* softcap * log2(e); 0 = off */
-    float to_cap;         /* scale / softcap */
-    float slope2;         /* ALiBi slope * log2(e); 0 = off */
-    int distance;         /* i + delta - j of element (0, 0) */
+    float scale2;      /* scale * log2(e): logits in base 2 */
+    float softcap2;    /* softcap * log2(e); 0 = off */
+    float to_cap;      /* scale / softcap */
+    float slope2;      /* ALiBi slope * log2(e); 0 = off */
+    int distance;      /* i + delta - j of element (0, 0) */
+    const float *bias; /* of (r, c) at c * bias_ld + r, added to its logit; what hides
+                        * (base/bias.h) makes it invisible; NULL: none */
+    int bias_ld;
+    bool of_logits;       /* dS is the gradient of logits, not of what goes into a soft cap */
     float keep_scale;     /* 2^bits / T; 1 without dropout */
     const uint32_t *keep; /* words (block of 128 columns, group of 16 rows, quad, row), or NULL */
     int keep_groups;      /* groups of rows per block */

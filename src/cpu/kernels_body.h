@@ -1,5 +1,6 @@
 /* kernels_body.h: the tile kernels, written once on the virtual vector of 16 floats. Included by
  * one small file per target, after its vec_TARGET.h; see kernels.h for what each computes. */
+#include "base/bias.h"
 #include "base/constants.h"
 #include "base/half.h"
 #include "base/keep.h"
@@ -165,12 +166,18 @@ static inline v16 capped(const ordo_scores *z, v16 s, v16 *slope)
     return v_less(size, bend, near, v_less(y, zero, v_sub(zero, far), far));
 }
 
-/* All of rows r .. r+15 see column c; not known of rows with bits. */
+/* All of rows r .. r+15 see column c; not known of rows with bits or a bias. */
 static inline bool all_see(const ordo_scores *z, int r, int c)
 {
-    if (z->seen)
+    if (z->seen || z->bias)
         return false;
     return c - (r + 15) >= z->low && c - r <= z->high;
+}
+
+/* The bias of rows r .. r+15 in column c. */
+static inline v16 bias_at(const ordo_scores *z, int r, int c)
+{
+    return v_load(z->bias + (ptrdiff_t)c * z->bias_ld + r);
 }
 
 /* Lanes of x whose rows r .. r+15 see column c, `other` elsewhere. Limits far outside a tile are
@@ -178,6 +185,8 @@ static inline bool all_see(const ordo_scores *z, int r, int c)
 static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
 {
     enum { FAR = 1 << 22 };
+    if (z->bias)
+        x = v_less(bias_at(z, r, c), v_all(ORDO_BIAS_LEAST), other, x);
     if (z->seen) {
         const int at = c + z->origin;
         const uint32_t *words = z->seen + (ptrdiff_t)(at / 32) * z->seen_rows + r;
@@ -190,7 +199,8 @@ static inline v16 only(const ordo_scores *z, v16 x, v16 other, int r, int c)
     return v_less(v_add(row, v_all((float)high)), column, other, above);
 }
 
-/* Logits with a soft cap or ALiBi, in powers of two; *slope is d logit / d capped, for gradients.
+/* Logits with a soft cap, ALiBi or a bias, in powers of two; *slope is d logit / d capped, for
+ * gradients.
  */
 static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
 {
@@ -204,7 +214,7 @@ static inline v16 logits(const ordo_scores *z, v16 s, int r, int c, v16 *slope)
         const v16 away = v_add(v_load(ramp), v_all((float)(z->distance + r - c)));
         x = v_fma(v_abs(away), v_all(-z->slope2), x);
     }
-    return x;
+    return z->bias ? v_fma(bias_at(z, r, c), v_all((float)ORDO_LOG2_E), x) : x;
 }
 
 #define KEEP_2(c)  1u << ORDO_KEEP_BIT(c), 1u << ORDO_KEEP_BIT((c) + 1)
@@ -225,7 +235,7 @@ static inline v16 kept(const ordo_scores *z, v16 x, int r, int c)
 /* Plain: logits are s * scale2 and one fused multiply-add gives the exponent. */
 static inline bool is_plain(const ordo_scores *z)
 {
-    return z->softcap2 == 0 && z->slope2 == 0 && z->scale2 > 0;
+    return z->softcap2 == 0 && z->slope2 == 0 && !z->bias && z->scale2 > 0;
 }
 
 /* Logits of rows r .. r+15 in column c, -inf where not visible; s is rewritten by them unless they
@@ -376,14 +386,15 @@ FOR_EACH_KIND void gradient_rows(const ordo_scores *scores, bool plain, bool par
     const ordo_scores own = *scores, *z = &own; /* which no store of a float can change */
     const int rows = z->rows, cols = z->cols, ld = z->ld;
     const v16 scale2 = v_all(z->scale2);
-    const bool caps = !plain && z->softcap2 > 0;
+    const bool caps = !plain && z->softcap2 > 0 && !z->of_logits;
     for (int r = 0; r < rows; r += 16) {
         const v16 minus = v_sub(v_all(0), v_load(lse2 + r)), shift = v_load(delta + r);
         for (int c = 0; c < cols; c += 2) {
-            const float *at = s + (ptrdiff_t)c * ld + r, *next = c + 1 < cols ? at + ld : at;
+            const int second = c + 1 < cols ? c + 1 : c;
+            const float *at = s + (ptrdiff_t)c * ld + r, *next = s + (ptrdiff_t)second * ld + r;
             v16 x = v_load(at), y = v_load(next), slope_x = v_all(1), slope_y = v_all(1);
             x = plain ? v_fma(x, scale2, minus) : v_add(logits(z, x, r, c, &slope_x), minus);
-            y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, c + 1, &slope_y), minus);
+            y = plain ? v_fma(y, scale2, minus) : v_add(logits(z, y, r, second, &slope_y), minus);
             const v32 p = v_exp2_two(x, y);
             put_gradients(z, partial, keep, p.a, slope_x, caps, s, dp, shift, r, c);
             if (c + 1 < cols)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bias.h"
 #include "base/constants.h"
 #include "base/half.h"
 #include "base/pages.h"
@@ -249,6 +250,8 @@ void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end)
 static bool element_visible(const ordo_scores *z, int r, int c)
 {
     const int at = c + z->origin;
+    if (z->bias && ordo_bias_hides(z->bias[(ptrdiff_t)c * z->bias_ld + r]))
+        return false;
     if (z->seen)
         return z->seen[(ptrdiff_t)(at / 32) * z->seen_rows + r] >> at % 32 & 1;
     return c - r >= z->low && c - r <= z->high;
@@ -277,12 +280,28 @@ void ordo_cpu_quiet(float *panel, int rows, int ld, int cols)
                 panel[c] = ordo_f32_of_bits(ORDO_F32_NAN);
 }
 
-/* ---- keep bits ---- */
+/* ---- bias and keep bits ---- */
 
-/* A word holds columns of one row; kernels take one column of 16 rows, so rows are put side by side
- * and the bit picked there. */
-void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
-                        uint32_t *words, int groups)
+static void load_bias(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                      float *panel, int ld)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_tensor *bias = &pass->call->bias;
+    const ordo_bias_strides step = ordo_bias_strides_of(p, bias);
+    const int64_t at = b * step.sequence + head * step.head + patch->row * step.row + patch->col;
+    const size_t width = p->bias.dtype == ORDO_F32 ? 4 : 2;
+    if (!pass->kernels->load_transposed(panel, ld, (const char *)bias->data + (size_t)at * width,
+                                        p->bias.dtype, step.row, patch->rows, patch->cols))
+        ordo_cpu_quiet(panel, patch->cols, ld, patch->rows);
+    patch->scores.bias = panel;
+    patch->scores.bias_ld = ld;
+    patch->scores.partial = true; /* it may hide something */
+}
+
+/* Write the keep bits of a patch as ordo_scores.keep expects them. A word holds columns of one row;
+ * kernels take one column of 16 rows, so rows are put side by side and the bit picked there. */
+static void make_keep(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
+                      uint32_t *words, int groups)
 {
     const ordo_problem *p = pass->problem;
     const ordo_sequence *s = &pass->sequences[b];
@@ -293,8 +312,6 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, cons
     const int64_t first = s->block + head * ordo_keep_blocks(stored_rows, stored_cols);
     const uint32_t bh = (uint32_t)((int64_t)s->id * p->shard.heads_total + p->shard.head0 + head);
     const int64_t row = patch->row, col = patch->col, c0 = col / ORDO_KEEP_COLS;
-    if (patch->cols == 0) /* its column may lie in a block after the last */
-        return;
     for (int64_t c128 = c0; c128 * ORDO_KEEP_COLS < col + patch->cols; c128++)
         for (int64_t r16 = row / 16; r16 * 16 < row + patch->rows; r16++) {
             uint32_t made[ORDO_KEEP_WORDS];
@@ -313,4 +330,19 @@ void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, cons
                     to[16 * q] = from[((x & 7) * 4 + q) * 2 + (x >> 3)];
             }
         }
+}
+
+void ordo_cpu_patch_load(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                         float *bias, uint32_t *keep, int groups)
+{
+    if (patch->cols == 0) /* its column may lie after the last */
+        return;
+    if (pass->problem->bias.on)
+        load_bias(pass, b, head, patch, bias, 16 * groups);
+    if (!pass->dropout)
+        return;
+    make_keep(pass, b, head, patch, keep, groups);
+    patch->scores.keep = keep;
+    patch->scores.keep_groups = groups;
+    patch->scores.keep_column = (int)(patch->col % ORDO_KEEP_COLS);
 }

@@ -96,10 +96,15 @@ ordo_patch ordo_cpu_patch(const ordo_cpu_pass *pass, const ordo_band *band, int3
 /* Narrow a patch to columns first .. end - 1 of its tile. `partial` stays as it is. */
 void ordo_cpu_patch_narrow(ordo_patch *patch, int first, int end);
 
-/* Write the keep bits of a patch as ordo_scores.keep expects them, `groups` groups of 16 rows per
- * block of columns. ordo_cpu_keep_words() is the number of words for tiles of `bk` columns. */
-void ordo_cpu_keep_tile(const ordo_cpu_pass *pass, int64_t b, int64_t head, const ordo_patch *patch,
-                        uint32_t *words, int groups);
+/* Give a patch that stays as narrow as it is its bias and its keep bits, for `groups` groups of 16
+ * rows. They are in `bias`, of ordo_cpu_bias_floats(), and `keep`, of ordo_cpu_keep_words(), while
+ * the patch is used; both are for tiles of `bk` columns. */
+void ordo_cpu_patch_load(const ordo_cpu_pass *pass, int64_t b, int64_t head, ordo_patch *patch,
+                         float *bias, uint32_t *keep, int groups);
+static inline size_t ordo_cpu_bias_floats(const ordo_cpu_pass *pass, size_t bk, int groups)
+{
+    return pass->problem->bias.on ? 16 * bk * (size_t)groups : 0;
+}
 static inline size_t ordo_cpu_keep_words(size_t bk, int groups)
 {
     return (bk / ORDO_KEEP_COLS + 2) * (size_t)groups * ORDO_KEEP_WORDS;

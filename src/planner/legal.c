@@ -74,6 +74,10 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
                          "paging.page_rows %" PRId64
                          ": backend cuda expects keys without pages; backend cpu runs it",
                          p->paging.page_rows);
+    if (p->bias.on)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "bias.on true: backend %s expects no bias; backend cpu runs it",
+                         ordo_backend_name(plan->backend));
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -330,6 +334,9 @@ ordo_status ordo_plan_legal_segments(const ordo_plan *plan)
     if (ordo_has_blocks(p))
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "segments %" PRId64 ", %s: expected 0 segments",
                          plan->segments, lists_name(p));
+    if (p->bias.on)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "segments %" PRId64 ", bias: expected 0 segments",
+                         plan->segments);
     if (plan->backend == ORDO_BACKEND_REF)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "segments %" PRId64 ": backend ref has none; expected cpu or cuda",

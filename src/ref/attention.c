@@ -2,6 +2,7 @@
  * operands into contiguous doubles, lets head.c compute, and scatters the results. */
 #include "ref/attention.h"
 
+#include "base/bias.h"
 #include "base/half.h"
 #include "base/mask.h"
 #include "base/pages.h"
@@ -125,14 +126,18 @@ typedef struct buffers {
     double *all;
     double *q, *k, *v, *o, *lse, *dout, *dlse, *dq, *dk, *dv, *logits;
     double *sink, *dsink; /* one value per head, for all of them */
+    double *bias;         /* of a head; NULL: none */
+    double *dbias;        /* all of it, contiguous; NULL: not wanted */
 } buffers;
 
-static ordo_status buffers_create(buffers *m, const ordo_problem *p)
+static ordo_status buffers_create(buffers *m, const ordo_problem *p, bool dbias)
 {
     const size_t rows = (size_t)p->q_len, cols = (size_t)p->kv_len;
     const size_t dim = (size_t)p->head_dim, v_dim = (size_t)p->v_head_dim;
-    const size_t count =
-        rows * (2 * dim + 2 * v_dim + 2) + cols * (2 * dim + 2 * v_dim + 1) + 2 * (size_t)p->heads;
+    const size_t matrix = p->bias.on ? rows * cols : 0;
+    const size_t gradient = dbias ? (size_t)ordo_bias_count(p) : 0;
+    const size_t count = rows * (2 * dim + 2 * v_dim + 2) + cols * (2 * dim + 2 * v_dim + 1) +
+                         2 * (size_t)p->heads + matrix + gradient;
     double *next = calloc(count, sizeof *next);
     if (!next)
         return ordo_fail(ORDO_ERR_MEMORY, "%zu doubles for one head: out of memory", count);
@@ -150,8 +155,18 @@ static ordo_status buffers_create(buffers *m, const ordo_problem *p)
     m->dv = next, next += cols * v_dim;
     m->logits = next, next += cols;
     m->sink = next, next += p->heads;
-    m->dsink = next;
+    m->dsink = next, next += p->heads;
+    m->bias = p->bias.on ? next : NULL, next += matrix;
+    m->dbias = dbias ? next : NULL;
     return ORDO_OK;
+}
+
+/* What the gradient of a head's bias is added to; NULL: not wanted. */
+static double *dbias_of(const ordo_problem *p, const buffers *m, int64_t b, int64_t h)
+{
+    const int64_t first = p->bias.per_sequence ? b * ordo_bias_heads(p) : 0;
+    const int64_t matrix = first + (p->bias.per_head ? h : 0);
+    return m->dbias ? m->dbias + matrix * p->q_len * p->kv_len : NULL;
 }
 
 static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, const sequence *s,
@@ -184,6 +199,7 @@ static ordo_ref_head head_of(const ordo_problem *p, const ordo_ref_call *c, cons
         .dk = m->dk,
         .dv = m->dv,
         .logits = m->logits,
+        .bias = m->bias,
         .sink = c->sink.data ? m->sink + h : NULL,
     };
     if (c->block_mask)
@@ -205,7 +221,7 @@ ordo_status ordo_ref_forward_f64(const ordo_problem *p, const ordo_ref_call *c)
 {
     const int64_t dim = p->head_dim, v_dim = p->v_head_dim, group = p->heads / p->kv_heads;
     buffers m;
-    ORDO_TRY(buffers_create(&m, p));
+    ORDO_TRY(buffers_create(&m, p, false));
     gather_heads(m.sink, &c->sink, p->heads);
 
     for (int64_t b = 0; b < p->batch; b++) {
@@ -214,6 +230,8 @@ ordo_status ordo_ref_forward_f64(const ordo_problem *p, const ordo_ref_call *c)
             gather(m.q, &c->q, b, h, s.first_row, s.rows, dim);
             gather_keys(m.k, p, c, &c->k, &s, h / group, dim);
             gather_keys(m.v, p, c, &c->v, &s, h / group, v_dim);
+            if (m.bias)
+                gather(m.bias, &c->bias, b, h, 0, s.rows, s.cols);
             fill(m.o, s.row_space * v_dim, 0);
             fill(m.lse, s.row_space, -INFINITY);
 
@@ -232,7 +250,7 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
 {
     const int64_t dim = p->head_dim, v_dim = p->v_head_dim, group = p->heads / p->kv_heads;
     buffers m;
-    ORDO_TRY(buffers_create(&m, p));
+    ORDO_TRY(buffers_create(&m, p, c->dbias.data != NULL));
     gather_heads(m.sink, &c->sink, p->heads);
 
     for (int64_t b = 0; b < p->batch; b++) {
@@ -244,6 +262,8 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
                 fill(m.dk, s.col_space * dim, 0);
                 fill(m.dv, s.col_space * v_dim, 0);
             }
+            if (m.bias)
+                gather(m.bias, &c->bias, b, h, 0, s.rows, s.cols);
             gather(m.q, &c->q, b, h, s.first_row, s.rows, dim);
             gather(m.o, &c->o, b, h, s.first_row, s.rows, v_dim);
             gather(m.lse, &c->lse, b, h, s.first_row, s.rows, 1);
@@ -254,6 +274,8 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
             double dsink = 0;
             ordo_ref_head head = head_of(p, c, &s, &m, h);
             head.dsink = &dsink;
+            head.dbias = dbias_of(p, &m, b, h);
+            head.dbias_row = p->kv_len;
             ordo_ref_head_backward(&head);
             m.dsink[h] += dsink;
 
@@ -268,6 +290,9 @@ ordo_status ordo_ref_backward_f64(const ordo_problem *p, const ordo_ref_call *c)
     }
     for (int64_t h = 0; h < p->heads; h++)
         scatter(&c->dsink, m.dsink + h, 0, h, 0, 1, 1);
+    for (int64_t b = 0; m.dbias && b < ordo_bias_sequences(p); b++)
+        for (int64_t h = 0; h < ordo_bias_heads(p); h++)
+            scatter(&c->dbias, dbias_of(p, &m, b, h), b, h, 0, p->q_len, p->kv_len);
     free(m.all);
     return ORDO_OK;
 }

@@ -6,7 +6,7 @@
  *
  * `problem` is resolved (every default filled in) and arguments are already checked. The only
  * failure is ORDO_ERR_MEMORY, before anything is written. Temporary memory is linear in
- * q_len and kv_len. */
+ * q_len and kv_len, but for a bias of one head and its whole gradient. */
 #ifndef REF_ATTENTION_H
 #define REF_ATTENTION_H
 
@@ -41,6 +41,7 @@ typedef struct ordo_ref_call {
     const uint32_t *keep_bits;                /* NULL = generate from seed and offset */
     uint64_t seed, offset;
     const ordo_block_mask *block_mask; /* NULL = none */
+    ordo_ref_tensor bias, dbias;       /* (batch or 1, row, head or 1, column); data may be NULL */
     const ordo_call *stored;           /* where keys are: pages and kv_starts; NULL = neither */
 } ordo_ref_call;
 

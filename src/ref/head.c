@@ -1,6 +1,8 @@
 /* head.c: attention of one head, forward and backward, in double. */
 #include "ref/head.h"
 
+#include "base/bias.h"
+
 #include <math.h>
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -41,6 +43,8 @@ static bool visible(const ordo_ref_head *h, int64_t i, int64_t j)
         return false;
     if (p->window.on && p->window.right >= 0 && right_of > p->window.right)
         return false;
+    if (h->bias && h->bias[i * h->cols + j] < (double)ORDO_BIAS_LEAST)
+        return false;
     return !h->blocks.start || ordo_block_sees(&h->blocks, i, j);
 }
 
@@ -65,8 +69,10 @@ static double cap_slope(const ordo_ref_head *h, double x)
 
 static double logit(const ordo_ref_head *h, int64_t i, int64_t j)
 {
-    const double x = cap(h, product(h, i, j));
-    return h->problem->alibi ? x - h->slope * fabs((double)offset(h, i, j)) : x;
+    double x = cap(h, product(h, i, j));
+    if (h->problem->alibi)
+        x -= h->slope * fabs((double)offset(h, i, j));
+    return h->bias ? x + h->bias[i * h->cols + j] : x;
 }
 
 /* What dropout multiplies P_ij by: 0, or the scale of what is kept. */
@@ -122,9 +128,10 @@ void ordo_ref_head_forward(const ordo_ref_head *h)
  *   dV = (P * keep)^T dO        dP = keep * (dO V^T)
  *   dS = P * (dP - rowsum(dO * O) + dlse)
  *
- * and back through cap and scale to q and k. The sink's share of the softmax is p_i with no value:
- * dsink = -sum p_i (rowsum(dO * O) - dlse). P is recomputed from lse: with keys split over
- * shards, lse and o are those of the whole row, and each shard's gradients add up. */
+ * and back through cap and scale to q and k; dS is the gradient of a bias. The sink's share of the
+ * softmax is p_i with no value: dsink = -sum p_i (rowsum(dO * O) - dlse). P is recomputed from lse:
+ * with keys split over shards, lse and o are those of the whole row, and each shard's gradients add
+ * up. */
 void ordo_ref_head_backward(const ordo_ref_head *h)
 {
     const int64_t dim = h->problem->head_dim, v_dim = h->problem->v_head_dim;
@@ -149,6 +156,8 @@ void ordo_ref_head_backward(const ordo_ref_head *h)
                 const double ds = p * (dp - delta + (h->dlse ? h->dlse[i] : 0));
                 const double dx = h->problem->scale * cap_slope(h, product(h, i, j)) * ds;
 
+                if (h->dbias)
+                    h->dbias[i * h->dbias_row + j] += ds;
                 add(dq, dx, k, dim);
                 add(h->dk + j * dim, dx, q, dim);
                 add(h->dv + j * v_dim, p * keep, dout, v_dim);

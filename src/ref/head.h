@@ -17,6 +17,7 @@ typedef struct ordo_ref_head {
     int64_t start;               /* columns before it are hidden */
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
     double slope;                /* ALiBi */
+    const double *bias;          /* rows x cols, added to the logits; NULL = none */
     const double *sink;          /* a logit in addition to those of the keys; NULL = none */
     ordo_block_view blocks;      /* start NULL: no block mask */
 
@@ -31,9 +32,11 @@ typedef struct ordo_ref_head {
     const double *dout, *dlse; /* like o and lse; dlse may be NULL */
     double *dq;                /* rows x head_dim, overwritten */
     double *dsink;             /* added to; may be NULL */
-    double *dk, *dv;           /* like k and v, added to: heads that share a key head follow
-                                  one another */
-    double *logits;            /* cols of scratch */
+    double *dbias;             /* like bias, but rows dbias_row apart; added to; may be NULL */
+    int64_t dbias_row;
+    double *dk, *dv; /* like k and v, added to: heads that share a key head follow
+                        one another */
+    double *logits;  /* cols of scratch */
 } ordo_ref_head;
 
 ORDO_FOR_LAB void ordo_ref_head_forward(const ordo_ref_head *head);

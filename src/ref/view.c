@@ -1,6 +1,7 @@
 /* view.c: shapes and strides of the tensors of a problem, for the oracle. */
 #include "ref/attention.h"
 
+#include "base/bias.h"
 #include "base/pages.h"
 
 /* Sizes of (batch, row, head, dim); a packed tensor has no batch axis. */
@@ -61,9 +62,17 @@ static ordo_ref_tensor per_head(int64_t sequence, void *data)
     return (ordo_ref_tensor) { data, ORDO_REF_F32, { sequence, 0, 1, 0 } };
 }
 
+/* A bias or its gradient. */
+static ordo_ref_tensor matrices(const ordo_problem *p, ordo_ref_type type, const ordo_tensor *t)
+{
+    const ordo_bias_strides s = ordo_bias_strides_of(p, t);
+    return (ordo_ref_tensor) { t->data, type, { s.sequence, s.row, s.head, 1 } };
+}
+
 ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
 {
     const ordo_problem keys = ordo_stored_keys(p);
+    const ordo_tensor dbias = { call->dbias, { 0 } };
     return (ordo_ref_call) {
         .q = strided(p, ORDO_REF_Q, &call->q),
         .k = strided(&keys, ORDO_REF_K, &call->k),
@@ -85,6 +94,8 @@ ordo_ref_call ordo_ref_view(const ordo_problem *p, const ordo_call *call)
         .sink = per_head(0, (void *)call->sink), /* only read */
         .dsink = per_head(0, call->dsink),
         .dsink_parts = per_head(p->heads, call->dsink_parts),
+        .bias = matrices(p, (ordo_ref_type)p->bias.dtype, &call->bias),
+        .dbias = matrices(p, ORDO_REF_F32, &dbias),
         .keep_bits = call->keep_bits,
         .seed = call->seed_ptr ? *call->seed_ptr : call->seed,
         .offset = call->offset_ptr ? *call->offset_ptr : call->offset,

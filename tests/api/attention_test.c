@@ -78,6 +78,31 @@ static void strides(void)
     fixture_destroy(f);
 }
 
+static void biases(void)
+{
+    static float bias[4 * 5 * 6], dbias[4 * 5 * 6];
+    ordo_problem p = small();
+    fixture *f = open_fixture(&p);
+    REFUSE(f, forward, f->call.bias.data = bias, ORDO_ERR_ARGUMENT, "bias.data given");
+    REFUSE(f, backward, f->call.dbias = dbias, ORDO_ERR_ARGUMENT, "dbias given", "bias.on false");
+    fixture_destroy(f);
+    p.bias = (ordo_bias) { .on = true, .per_head = true };
+    f = open_fixture(&p);
+    ordo_call *c = &f->call;
+    REFUSE(f, forward, (void)c, ORDO_ERR_ARGUMENT, "bias.data NULL");
+    c->bias.data = bias;
+    REFUSE(f, forward, set_strides(&c->bias, 0, 30, 6, 2), ORDO_ERR_ALIGN, "bias.stride[3] 2");
+    REFUSE(f, forward, set_strides(&c->bias, 0, 30, -6, 1), ORDO_ERR_ALIGN, "bias.stride[2] -6");
+    REFUSE(f, forward, c->bias.data = (char *)bias + 2, ORDO_ERR_ALIGN, "bias.data");
+    REFUSE(f, forward, c->bias.data = f->o, ORDO_ERR_ARGUMENT, "o and bias overlap");
+    REFUSE(f, backward, c->dbias = bias + 119, ORDO_ERR_ARGUMENT, "bias and dbias overlap");
+    REFUSE(f, backward, c->dbias = f->q + 30, ORDO_ERR_ARGUMENT, "q and dbias overlap");
+    c->dbias = dbias;
+    CHECK(ordo_attention_forward(f->plan, c) == ORDO_OK);
+    CHECK(ordo_attention_backward(f->plan, c) == ORDO_OK);
+    fixture_destroy(f);
+}
+
 static void outputs_overlap_nothing(void)
 {
     const ordo_problem p = small();
@@ -249,6 +274,7 @@ static void refuse_all(ordo_backend which)
     backend = which;
     pointers_and_versions();
     strides();
+    biases();
     outputs_overlap_nothing();
     lengths();
     slopes_and_dropout();

@@ -55,6 +55,7 @@ TEST(what_backends_cannot_do_is_refused_by_name)
 TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
 {
     REFUSE(on_h200, p->softcap = 16385, UNSUPPORTED, "softcap 16385", "0 (off) or 2^-10 to 2^14");
+    REFUSE(on_h200, p->bias.on = true, UNSUPPORTED, "bias.on true", "backend cpu runs it");
     REFUSE(on_h200, p->softcap = 9e-4, UNSUPPORTED, "softcap 0.0009", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, o->accumulators = 2, UNSUPPORTED, "accumulators 2", "backend cuda expects 1");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 192, 128 }), UNSUPPORTED,

@@ -19,6 +19,13 @@ static ordo_problem packed(void)
     return p;
 }
 
+static ordo_problem biased(void)
+{
+    ordo_problem p = good();
+    p.bias.on = true;
+    return p;
+}
+
 static ordo_problem dropout(void)
 {
     ordo_problem p = good();
@@ -67,13 +74,36 @@ TEST(kinds)
 
 TEST(extras)
 {
-    REFUSE(good, extras, ORDO_EXTRA_BIAS, ORDO_ERR_UNSUPPORTED, "attention bias", "extras 0x1");
+    REFUSE(good, extras, ORDO_EXTRA_BIAS, ORDO_ERR_UNSUPPORTED, "it is bias", "extras 0x1");
     REFUSE(good, extras, ORDO_EXTRA_SINKS, ORDO_ERR_UNSUPPORTED, "sinks");
     REFUSE(good, extras, ORDO_EXTRA_BLOCK_MASK, ORDO_ERR_UNSUPPORTED, "mask tensor");
     REFUSE(good, extras, ORDO_EXTRA_PAGED_KV, ORDO_ERR_UNSUPPORTED, "paged");
     REFUSE(good, extras, ORDO_EXTRA_FP8, ORDO_ERR_UNSUPPORTED, "8-bit");
     REFUSE(good, extras, ORDO_EXTRA_PROBABILITIES, ORDO_ERR_UNSUPPORTED, "probabilities");
     REFUSE(good, extras, 1u << 20, ORDO_ERR_ARGUMENT, "extras 0x100000", "unknown");
+}
+
+TEST(biases)
+{
+    REFUSE(good, bias.per_sequence, true, ORDO_ERR_ARGUMENT, "bias.per_sequence true", "bias.on");
+    REFUSE(good, bias.per_head, true, ORDO_ERR_ARGUMENT, "bias.per_head true", "bias.on false");
+    REFUSE(good, bias.dtype, ORDO_F16, ORDO_ERR_ARGUMENT, "bias.dtype: expected 0");
+    REFUSE(biased, bias.dtype, ORDO_F16, ORDO_ERR_ARGUMENT, "bias.dtype 2", "dtype f32");
+    REFUSE(biased, bias.dtype, (ordo_dtype)9, ORDO_ERR_ARGUMENT, "bias.dtype 9");
+    ordo_problem p = biased();
+    p.dtype = p.bias.dtype = ORDO_BF16;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p = packed();
+    p.bias.on = true;
+    CHECK_REFUSED(ordo_problem_check(&p), ORDO_ERR_UNSUPPORTED, "bias.on true, layout packed");
+    p = biased();
+    p.layout = ORDO_PADDED;
+    CHECK(ordo_problem_check(&p) == ORDO_OK);
+    p.paging = (ordo_paging) { 64, 4, 2 };
+    CHECK_REFUSED(ordo_problem_check(&p), ORDO_ERR_UNSUPPORTED, "bias.on true", "page_rows 64");
+    p = biased();
+    p.q_len = p.kv_len = INT64_C(1) << 30;
+    CHECK(ordo_problem_check(&p) == ORDO_ERR_OVERFLOW);
 }
 
 TEST(layouts)

@@ -17,7 +17,7 @@ static void check(attention_case *c, const ordo_plan_options *options, int threa
 typedef struct drawn {
     int dtypes[3], layouts[3], masks[3];
     int windows, caps, slopes, shared, dims, empty, dlse, generated, stored, fa2, shards, negative;
-    int sinks;
+    int sinks, biases[3], own_bias, head_bias;
 } drawn;
 
 static void count(drawn *n, const attention_case *c)
@@ -38,6 +38,10 @@ static void count(drawn *n, const attention_case *c)
     n->shards += p->shard.head0 > 0;
     n->negative += p->scale < 0;
     n->sinks += c->sinks;
+    if (p->bias.on)
+        n->biases[p->bias.dtype]++;
+    n->own_bias += p->bias.per_sequence;
+    n->head_bias += p->bias.per_head;
     for (int64_t b = 0; b < p->batch; b++)
         n->empty += case_length(c, false, b) == 0 || case_length(c, true, b) == 0;
 }
@@ -139,7 +143,8 @@ TEST(bounds_are_not_idle)
             CHECK(worst[t].at[x] <= 1);
             CHECK(worst[t].at[x] > (t == 0 || x == 1 ? 0.02 : 0.5));
         }
-        printf("  dsink %.3f\n", worst[t].dsink);
+        printf("  dsink %.3f  dbias %.3f\n", worst[t].dsink, worst[t].dbias);
+        CHECK(worst[t].dbias <= 1 && worst[t].dbias > 0.02);
         CHECK(worst[t].dsink <= 1 && worst[t].dsink > 0.02);
     }
 }

@@ -1,7 +1,8 @@
 /* gradient_test.c: the oracle's backward pass is the derivative of its forward pass.
  *
  * f = sum(dout * o) + sum(dlse * lse) over rows that see something. Its derivative by each
- * element of q, k, v and sink, taken by differences of fourth order, must be dq, dk, dv and dsink.
+ * element of q, k, v, sink and bias, taken by differences of fourth order, must be dq, dk, dv,
+ * dsink and dbias.
  */
 #include "trial.h"
 
@@ -57,6 +58,8 @@ static void check_seed(uint64_t seed)
     compare(t, seed, "dv", t->v, t->dv, ordo_ref_count(&t->p, ORDO_REF_V));
     if (t->c.sink.data)
         compare(t, seed, "dsink", t->sink, t->dsink, t->p.heads);
+    if (t->c.bias.data)
+        compare(t, seed, "dbias", t->bias, t->dbias, ordo_bias_count(&t->p));
     trial_destroy(t);
 }
 
@@ -71,7 +74,7 @@ TEST(every_feature_is_drawn)
 {
     int layouts[3] = { 0 }, masks[3] = { 0 }, empty = 0;
     int stored = 0, generated = 0, windows = 0, caps = 0, slopes = 0, shared = 0, shards = 0;
-    int sinks = 0;
+    int sinks = 0, biases = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         trial *t = trial_draw(seed);
         CHECK(ordo_ref_forward_f64(&t->p, &t->c) == ORDO_OK);
@@ -87,11 +90,12 @@ TEST(every_feature_is_drawn)
         shared += t->p.heads > t->p.kv_heads;
         shards += t->p.shard.row0 > 0 && t->p.shard.col0 > 0;
         sinks += t->c.sink.data != NULL;
+        biases += t->c.bias.data != NULL;
         trial_destroy(t);
     }
-    const int counts[] = { layouts[0], layouts[1], layouts[2], masks[0], masks[1],
-                           masks[2],   stored,     generated,  windows,  caps,
-                           slopes,     shared,     shards,     empty,    sinks };
+    const int counts[] = { layouts[0], layouts[1], layouts[2], masks[0], masks[1], masks[2],
+                           stored,     generated,  windows,    caps,     slopes,   shared,
+                           shards,     empty,      sinks,      biases };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i] < 10)
             CHECK_FAIL("feature %zu was drawn %d times", i, counts[i]);

@@ -1,12 +1,13 @@
 /* trial.h: a problem with its tensors, in double, for tests of the oracle.
  *
  * trial_create() takes any problem and fills its inputs at random; trial_draw() makes one with
- * features drawn at random: every mask, window, layout, shard, head sharing, cap, slope, sinks, and
- * dropout both stored and generated. */
+ * features drawn at random: every mask, window, layout, shard, head sharing, cap, slope, sinks,
+ * biases, and dropout both stored and generated. */
 #ifndef TESTS_REF_TRIAL_H
 #define TESTS_REF_TRIAL_H
 
 #include "api/problem.h"
+#include "base/bias.h"
 #include "base/keep.h"
 #include "check.h"
 #include "ref/attention.h"
@@ -21,6 +22,7 @@ typedef struct trial {
     int32_t q_lens[TRIAL_BATCH], kv_lens[TRIAL_BATCH];
     float slopes[64];
     double sink[64], dsink[64], dsink_parts[64];
+    double *bias, *dbias;
     uint32_t *bits;
 } trial;
 
@@ -65,6 +67,22 @@ static inline void trial_add_sinks(trial *t, uint64_t *state)
         t->sink[h] = 2 * check_uniform(state);
 }
 
+/* A bias, some of it -inf, and its gradient. */
+static inline void trial_add_bias(trial *t, uint64_t *state)
+{
+    const int64_t count = ordo_bias_count(&t->p);
+    const ordo_tensor tight = { NULL, { 0 } };
+    const ordo_bias_strides s = ordo_bias_strides_of(&t->p, &tight);
+    t->bias = calloc((size_t)count, sizeof *t->bias);
+    t->dbias = calloc((size_t)count, sizeof *t->dbias);
+    for (int64_t i = 0; i < count; i++) {
+        t->bias[i] = check_between(state, 0, 4) ? check_uniform(state) : -INFINITY;
+        t->dbias[i] = (double)NAN;
+    }
+    t->c.bias = (ordo_ref_tensor) { t->bias, ORDO_REF_F64, { s.sequence, s.row, s.head, 1 } };
+    t->c.dbias = (ordo_ref_tensor) { t->dbias, ORDO_REF_F64, { s.sequence, s.row, s.head, 1 } };
+}
+
 /* The lengths of packed and padded sequences must be set before. */
 static inline trial *trial_create(const ordo_problem *problem, uint64_t seed)
 {
@@ -96,7 +114,8 @@ static inline trial *trial_create(const ordo_problem *problem, uint64_t seed)
 
 static inline void trial_destroy(trial *t)
 {
-    double *arrays[] = { t->q, t->k, t->v, t->o, t->lse, t->dout, t->dlse, t->dq, t->dk, t->dv };
+    double *arrays[] = { t->q,    t->k,  t->v,  t->o,  t->lse,  t->dout,
+                         t->dlse, t->dq, t->dk, t->dv, t->bias, t->dbias };
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
     free(t->bits);
@@ -139,6 +158,8 @@ static inline ordo_problem trial_problem(uint64_t *s)
         p.shard.kv_total = p.shard.col0 + p.kv_len + check_between(s, 0, 3);
     }
     p.shard.batch0 = check_between(s, 0, 9);
+    if (p.layout != ORDO_PACKED && check_between(s, 0, 1))
+        p.bias = (ordo_bias) { true, check_between(s, 0, 1), check_between(s, 0, 1), ORDO_F32 };
     return p;
 }
 
@@ -173,6 +194,8 @@ static inline trial *trial_draw(uint64_t seed)
     }
     if (p.shard.col0 == 0 && seed % 2 == 0)
         trial_add_sinks(t, s);
+    if (p.bias.on)
+        trial_add_bias(t, s);
     return t;
 }
 
