@@ -31,8 +31,8 @@ def step(attention, q, k, v, dout):
     return [o.detach(), *torch.autograd.grad(o, (q, k, v), dout)]
 
 
-def over_ranks(q, k, v, **rules):
-    return context_parallel_attention(q, k, v, group=mesh.get_group(), layout="zigzag", **rules)
+def over_ranks(q, k, v, **options):
+    return context_parallel_attention(q, k, v, group=mesh.get_group(), layout="zigzag", **options)
 
 
 one = step(ordo.torch.attention, q, k, v, dout)

@@ -3,7 +3,7 @@
 PYTHONPATH=python torchrun --standalone --nproc-per-node 2 examples/torch_ranks_transformers.py
 
 Each rank gives the model its tokens and their positions. The attention function sees its rows of q,
-k and v, and the mask function makes no mask: the rules are those of the call. For each layer the
+k and v, and the mask function makes no mask: the call says what is visible. For each layer the
 program feeds what the ranks saw to one call on one process, and compares the bits.
 """
 

@@ -206,7 +206,7 @@ static int of_registry(cli_scan_problem **problem, const char *line)
 
 /* ---- drawn problems ---- */
 
-/* Shapes and rules of all kernels; as many scores as the emulator computes in about a second. */
+/* Shapes and features of all kernels; as many scores as the emulator computes in about a second. */
 static void draw_words(uint64_t *draws, char *words, size_t capacity)
 {
     static const int dims[] = { 64, 64, 64, 128, 128, 128, 40, 96, 192, 256, 320 };

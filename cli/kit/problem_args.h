@@ -42,7 +42,7 @@ typedef struct cli_problem {
 /* Entry of a table of options. */
 #define CLI_PLAN_OPTION(problem)                                                                   \
     OPT_TEXT("--plan", "LINE", &(problem)->line,                                                   \
-             "line of ordo plan --line, for the options of shape, rule and device")
+             "line of ordo plan --line, in place of the options that it states")
 
 /* The label of an option for a mask: the names of all, in the order of ordo_mask. */
 const char *cli_mask_words(void);

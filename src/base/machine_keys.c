@@ -146,21 +146,21 @@ static const ordo_machine_range ranges[] = {
     COUNT("l3_sharers", "count", PHYSICAL, "none", 1, 1e6, "hardware threads that share an L3"),
 };
 
-enum { RULES = sizeof ranges / sizeof ranges[0], LONGEST = 40 };
+enum { RANGES = sizeof ranges / sizeof ranges[0], LONGEST = 40 };
 
 size_t ordo_machine_key_count(void)
 {
-    return RULES;
+    return RANGES;
 }
 
 const ordo_machine_key *ordo_machine_key_at(size_t index)
 {
-    return index < RULES ? &ranges[index].key : NULL;
+    return index < RANGES ? &ranges[index].key : NULL;
 }
 
 const ordo_machine_range *ordo_machine_range_at(size_t index)
 {
-    return index < RULES ? &ranges[index] : NULL;
+    return index < RANGES ? &ranges[index] : NULL;
 }
 
 size_t ordo_machine_range_find(const char *name, size_t length)
@@ -170,7 +170,7 @@ size_t ordo_machine_range_find(const char *name, size_t length)
         name = "keep_bit_clk"; /* its name until version 0.1.0; the next version removes this */
         length = strlen(name);
     }
-    while (i < RULES &&
+    while (i < RANGES &&
            (strlen(ranges[i].key.name) != length || memcmp(ranges[i].key.name, name, length) != 0))
         i++;
     return i;
@@ -205,7 +205,7 @@ const char *ordo_machine_nearest(const char *name, size_t length)
         return NULL;
     const char *nearest = NULL;
     size_t least = length / 3 + 1; /* further than that and the hint would mislead */
-    for (size_t i = 0; i < RULES; i++) {
+    for (size_t i = 0; i < RANGES; i++) {
         const char *key = ranges[i].key.name;
         const size_t d = distance(name, length, key, strlen(key));
         if (d <= least && (nearest == NULL || d < least)) {
