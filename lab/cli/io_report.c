@@ -120,8 +120,8 @@ static void print_table(const table *t)
                first->inner.loads, first->inner.stores);
     if (first->report.tensors[0].name)
         print_traffic("tensor", first->report.tensors, ORDO_IO_TENSORS);
-    if (first->report.phases[0].name)
-        print_traffic("phase", first->report.phases, ORDO_IO_PHASES);
+    if (first->report.loops[0].name)
+        print_traffic("loop", first->report.loops, ORDO_IO_LOOPS);
 }
 
 /* ---- JSON ---- */
@@ -217,7 +217,7 @@ static void row_json(cli_json *json, const cli_io_row *row, bool brief)
     if (!row->counted)
         return;
     traffic_json(json, "tensors", row->report.tensors, ORDO_IO_TENSORS);
-    traffic_json(json, "phases", row->report.phases, ORDO_IO_PHASES);
+    traffic_json(json, "loops", row->report.loops, ORDO_IO_LOOPS);
 }
 
 static void brief_json(cli_json *json, const void *row)

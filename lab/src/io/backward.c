@@ -86,7 +86,7 @@ static void store_blind_rows(const ordo_io_job *job, int64_t height)
 static void flash_columns(const ordo_io_job *job, bool with_dq)
 {
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(job->fast, "columns");
+    ordo_io_loop(job->fast, "columns");
     for (int64_t j = 0; j < shape->cols; j += job->tiles.cols) {
         const int64_t cols = ordo_io_least(job->tiles.cols, shape->cols - j);
         if (ordo_io_live(shape, 0, shape->rows, j, j + cols))
@@ -127,7 +127,7 @@ void ordo_io_backward_rows(const ordo_io_job *job, int64_t height, int64_t width
 {
     ordo_io_fast *fast = job->fast;
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(fast, "rows");
+    ordo_io_loop(fast, "rows");
     for (int64_t i = 0; i < shape->rows; i += height) {
         const int64_t mark = ordo_io_mark(fast), rows = ordo_io_least(height, shape->rows - i);
         if (!ordo_io_live(shape, i, i + rows, 0, shape->cols))
@@ -216,7 +216,7 @@ void ordo_io_backward_fused(const ordo_io_job *job)
 {
     const ordo_io_shape *shape = job->shape;
     ordo_io_delta(job);
-    ordo_io_phase(job->fast, "tiles");
+    ordo_io_loop(job->fast, "tiles");
     for (int64_t j = 0; j < shape->cols; j += job->tiles.cols) {
         const int64_t cols = ordo_io_least(job->tiles.cols, shape->cols - j);
         for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {

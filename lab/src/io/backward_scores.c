@@ -77,18 +77,18 @@ void ordo_io_backward_naive(const ordo_io_job *job)
 {
     const ordo_io_shape *shape = job->shape;
     ordo_io_delta(job);
-    ordo_io_phase(job->fast, "scores");
+    ordo_io_loop(job->fast, "scores");
     for (int64_t i = 0; i < shape->rows; i++)
         for (int64_t j = 0; j < shape->cols; j++)
             if (ordo_io_visible(shape, i, j))
                 naive_scores(job, i, j);
-    ordo_io_phase(job->fast, "dv");
+    ordo_io_loop(job->fast, "dv");
     for (int64_t j = 0; j < shape->cols; j++)
         naive_cols(job, j, &job->dv, &job->p, &job->dout, true);
-    ordo_io_phase(job->fast, "dq");
+    ordo_io_loop(job->fast, "dq");
     for (int64_t i = 0; i < shape->rows; i++)
         naive_rows(job, i, &job->dq);
-    ordo_io_phase(job->fast, "dk");
+    ordo_io_loop(job->fast, "dk");
     for (int64_t j = 0; j < shape->cols; j++)
         naive_cols(job, j, &job->dk, &job->ds, &job->q, false);
 }
@@ -272,15 +272,15 @@ void ordo_io_backward_phase(const ordo_io_job *job)
     ordo_io_delta(job);
     for (int64_t top = 0; top < job->shape->rows; top += job->tiles.panel) {
         const panel at = { top, ordo_io_least(job->shape->rows, top + job->tiles.panel) };
-        ordo_io_phase(job->fast, "p");
+        ordo_io_loop(job->fast, "p");
         phase_tiles(job, at, phase_p);
-        ordo_io_phase(job->fast, "ds");
+        ordo_io_loop(job->fast, "ds");
         phase_tiles(job, at, phase_ds);
-        ordo_io_phase(job->fast, "dv");
+        ordo_io_loop(job->fast, "dv");
         phase_cols(job, at, &dv);
-        ordo_io_phase(job->fast, "dq");
+        ordo_io_loop(job->fast, "dq");
         phase_rows(job, at);
-        ordo_io_phase(job->fast, "dk");
+        ordo_io_loop(job->fast, "dk");
         phase_cols(job, at, &dk);
     }
 }

@@ -236,7 +236,7 @@ void ordo_io_value_gradient(const ordo_io_job *job, ordo_io_view dv, ordo_io_vie
 void ordo_io_delta(const ordo_io_job *job)
 {
     ordo_io_fast *fast = job->fast;
-    ordo_io_phase(fast, "delta");
+    ordo_io_loop(fast, "delta");
     for (int64_t i = 0; i < job->shape->rows; i++) {
         const int64_t mark = ordo_io_mark(fast);
         const ordo_io_view sum = ordo_io_fresh(fast, &job->delta, i, 0, 1, 1);

@@ -44,7 +44,7 @@ static void report_lines(ordo_io_report *r, const ordo_io_world *world, int64_t 
 {
     ordo_io_fill_report(r, world);
     memset(r->tensors, 0, sizeof r->tensors); /* with a cache no words are staged */
-    memset(r->phases, 0, sizeof r->phases);
+    memset(r->loops, 0, sizeof r->loops);
     r->loads = fills * line * world->shape.copies;
     r->stores = writebacks * line * world->shape.copies;
 }

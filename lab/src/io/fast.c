@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-void ordo_io_phase(ordo_io_fast *fast, const char *name)
+void ordo_io_loop(ordo_io_fast *fast, const char *name)
 {
-    for (fast->phase = 0; fast->phase < ORDO_IO_PHASES - 1; fast->phase++) {
-        const char *there = fast->phases[fast->phase].name;
+    for (fast->loop = 0; fast->loop < ORDO_IO_LOOPS - 1; fast->loop++) {
+        const char *there = fast->loops[fast->loop].name;
         if (!there || strcmp(there, name) == 0)
             break;
     }
-    fast->phases[fast->phase].name = name;
+    fast->loops[fast->loop].name = name;
 }
 
 static void fail(ordo_io_fast *fast, const char *why)
@@ -84,7 +84,7 @@ ordo_io_view ordo_io_load(ordo_io_fast *fast, const ordo_io_matrix *from, int64_
     const ordo_io_view v = ordo_io_take(fast, rows, cols);
     copy(fast, there, v);
     fast->tensors[from->tensor].loads += rows * cols;
-    fast->phases[fast->phase].loads += rows * cols;
+    fast->loops[fast->loop].loads += rows * cols;
     return v;
 }
 
@@ -117,7 +117,7 @@ void ordo_io_store(ordo_io_fast *fast, ordo_io_view block, const ordo_io_matrix 
     }
     copy(fast, block, there);
     fast->tensors[to->tensor].stores += block.rows * block.cols;
-    fast->phases[fast->phase].stores += block.rows * block.cols;
+    fast->loops[fast->loop].stores += block.rows * block.cols;
 }
 
 void ordo_io_store_value(ordo_io_fast *fast, double value, const ordo_io_matrix *to, int64_t row,

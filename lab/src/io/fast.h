@@ -2,7 +2,7 @@
  *
  * An algorithm loads blocks of matrices from slow memory, computes on them, stores results, and
  * releases blocks in reverse order of allocation. Every word moved is counted, by tensor and by
- * phase. To allocate more than is free, or to compute on words that are not in fast memory, is an
+ * loop. To allocate more than is free, or to compute on words that are not in fast memory, is an
  * error; the first error is kept, nothing is computed after it, and the run fails.
  *
  * The same loops can run through a cache. Then a load moves nothing and returns a view of slow
@@ -62,8 +62,8 @@ typedef struct ordo_io_fast {
     int64_t capacity;   /* words of the pool that may be allocated */
     int64_t used, peak; /* allocated now, and the maximum so far */
     const char *wrong;  /* the first error, or NULL */
-    int phase;
-    ordo_io_traffic phases[ORDO_IO_PHASES];
+    int loop;
+    ordo_io_traffic loops[ORDO_IO_LOOPS];
     ordo_io_traffic tensors[ORDO_IO_T_COUNT];
     const ordo_io_sink *sink; /* NULL: blocks are staged in the pool */
     bool packed;
@@ -72,8 +72,8 @@ typedef struct ordo_io_fast {
     int64_t accesses;
 } ordo_io_fast;
 
-/* Begin a phase: words moved from now on count for it. */
-void ordo_io_phase(ordo_io_fast *fast, const char *name);
+/* Begin a loop: words moved from now on count for it. */
+void ordo_io_loop(ordo_io_fast *fast, const char *name);
 
 /* Allocate a block: uninitialised; filled with `value`. */
 ordo_io_view ordo_io_take(ordo_io_fast *fast, int64_t rows, int64_t cols);

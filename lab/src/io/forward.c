@@ -66,7 +66,7 @@ static void flash_rows(const ordo_io_job *job, int64_t i, int64_t rows)
 void ordo_io_forward_flash(const ordo_io_job *job)
 {
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(job->fast, "rows");
+    ordo_io_loop(job->fast, "rows");
     for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {
         const int64_t rows = ordo_io_least(job->tiles.rows, shape->rows - i);
         if (ordo_io_live(shape, i, i + rows, 0, shape->cols))
@@ -127,7 +127,7 @@ static void flash1_cols(const ordo_io_job *job, int64_t j, int64_t cols)
 void ordo_io_forward_flash1(const ordo_io_job *job)
 {
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(job->fast, "columns");
+    ordo_io_loop(job->fast, "columns");
     for (int64_t j = 0; j < shape->cols; j += job->tiles.cols) {
         const int64_t cols = ordo_io_least(job->tiles.cols, shape->cols - j);
         if (ordo_io_live(shape, 0, shape->rows, j, j + cols))
@@ -194,7 +194,7 @@ static void fused_rows(const ordo_io_job *job, int64_t i, int64_t rows)
 void ordo_io_forward_fused(const ordo_io_job *job)
 {
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(job->fast, "tiles");
+    ordo_io_loop(job->fast, "tiles");
     for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {
         const int64_t rows = ordo_io_least(job->tiles.rows, shape->rows - i);
         if (ordo_io_live(shape, i, i + rows, 0, shape->cols))

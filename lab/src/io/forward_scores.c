@@ -80,13 +80,13 @@ static void naive_output(const ordo_io_job *job, int64_t i)
 
 void ordo_io_forward_naive(const ordo_io_job *job)
 {
-    ordo_io_phase(job->fast, "scores");
+    ordo_io_loop(job->fast, "scores");
     for (int64_t i = 0; i < job->shape->rows; i++)
         naive_scores(job, i);
-    ordo_io_phase(job->fast, "softmax");
+    ordo_io_loop(job->fast, "softmax");
     for (int64_t i = 0; i < job->shape->rows; i++)
         naive_softmax(job, i);
-    ordo_io_phase(job->fast, "output");
+    ordo_io_loop(job->fast, "output");
     for (int64_t i = 0; i < job->shape->rows; i++)
         naive_output(job, i);
 }
@@ -167,12 +167,12 @@ static void mat_output(const ordo_io_job *job, int64_t top, int64_t i, int64_t r
 static void mat_panel(const ordo_io_job *job, int64_t top, int64_t bottom)
 {
     const ordo_io_shape *shape = job->shape;
-    ordo_io_phase(job->fast, "scores");
+    ordo_io_loop(job->fast, "scores");
     for (int64_t i = top; i < bottom; i += job->tiles.rows) {
         const int64_t rows = ordo_io_least(job->tiles.rows, bottom - i);
         mat_scores(job, top, i, rows);
     }
-    ordo_io_phase(job->fast, "output");
+    ordo_io_loop(job->fast, "output");
     for (int64_t i = top; i < bottom; i += job->tiles.out_rows) {
         const int64_t rows = ordo_io_least(job->tiles.out_rows, bottom - i);
         if (!ordo_io_live(shape, i, i + rows, 0, shape->cols)) {

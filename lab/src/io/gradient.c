@@ -10,7 +10,7 @@
 static void residual(const ordo_io_job *job)
 {
     ordo_io_fast *fast = job->fast;
-    ordo_io_phase(fast, "residual");
+    ordo_io_loop(fast, "residual");
     for (int64_t i = 0; i < job->shape->rows; i++) {
         const int64_t mark = ordo_io_mark(fast);
         const ordo_io_view sum = ordo_io_fresh(fast, &job->delta, i, 0, 1, 1);
@@ -51,7 +51,7 @@ static void score_row(const ordo_io_job *job, ordo_io_view dp, int64_t i, int64_
 static void scores(const ordo_io_job *job, int64_t height, int64_t width)
 {
     ordo_io_fast *fast = job->fast;
-    ordo_io_phase(fast, "ds");
+    ordo_io_loop(fast, "ds");
     for (int64_t i = 0; i < job->shape->rows; i += height)
         for (int64_t j = 0; j < job->shape->cols; j += width) {
             const int64_t mark = ordo_io_mark(fast);
@@ -76,7 +76,7 @@ static void run(const ordo_io_job *job, ordo_io_algorithm algorithm)
     ordo_io_job inner = *job;
     inner.shape = &st.inner;
     inner.tiles = st.forward;
-    ordo_io_phase(job->fast, "project");
+    ordo_io_loop(job->fast, "project");
     ordo_io_gemm(job, &job->q, &job->a1, false, &job->x, st.project.tile_rows,
                  st.project.tile_cols);
     ordo_io_gemm(job, &job->v, &job->a3, false, &job->y, st.project.tile_rows,
@@ -90,10 +90,10 @@ static void run(const ordo_io_job *job, ordo_io_algorithm algorithm)
         ordo_io_backward_rows(&inner, st.rows, st.cols);
     } else {
         scores(job, st.rows, st.cols);
-        ordo_io_phase(job->fast, "dq");
+        ordo_io_loop(job->fast, "dq");
         ordo_io_gemm(job, &job->dq, &job->p, false, &job->k, st.dq.tile_rows, st.dq.tile_cols);
     }
-    ordo_io_phase(job->fast, "g");
+    ordo_io_loop(job->fast, "g");
     ordo_io_gemm(job, &job->g, &job->a1, true, &job->dq, st.g.tile_rows, st.g.tile_cols);
 }
 

@@ -246,10 +246,9 @@ void ordo_io_fill_report(ordo_io_report *r, const ordo_io_world *w)
                 (ordo_io_traffic) { ordo_io_tensor_name((ordo_io_tensor)t), copies * moved->loads,
                                     copies * moved->stores };
     }
-    for (int p = 0; p < ORDO_IO_PHASES; p++) {
-        const ordo_io_traffic *phase = &w->fast.phases[p];
-        r->phases[p] =
-            (ordo_io_traffic) { phase->name, copies * phase->loads, copies * phase->stores };
+    for (int p = 0; p < ORDO_IO_LOOPS; p++) {
+        const ordo_io_traffic *loop = &w->fast.loops[p];
+        r->loops[p] = (ordo_io_traffic) { loop->name, copies * loop->loads, copies * loop->stores };
     }
 }
 

@@ -19,7 +19,7 @@ static void set_up(fixture *f)
     f->fast.pool = SLOW;
     f->fast.capacity = POOL;
     f->a = (ordo_io_matrix) { f->memory, 8, 8, ORDO_IO_T_Q };
-    ordo_io_phase(&f->fast, "first");
+    ordo_io_loop(&f->fast, "first");
 }
 
 TEST(words_are_counted)
@@ -29,12 +29,12 @@ TEST(words_are_counted)
     const ordo_io_view v = ordo_io_load(&f.fast, &f.a, 2, 3, 2, 3);
     CHECK(v.data[0] == 19 && v.data[5] == 29);
     CHECK_INT(f.fast.tensors[ORDO_IO_T_Q].loads, 6);
-    ordo_io_phase(&f.fast, "second");
+    ordo_io_loop(&f.fast, "second");
     ordo_io_put(&f.fast, v, 0, 0, -1);
     ordo_io_store(&f.fast, v, &f.a, 0, 0);
     CHECK(f.memory[0] == -1 && f.memory[8] == 27);
-    CHECK_INT(f.fast.phases[0].loads, 6);
-    CHECK_INT(f.fast.phases[1].stores, 6);
+    CHECK_INT(f.fast.loops[0].loads, 6);
+    CHECK_INT(f.fast.loops[1].stores, 6);
     CHECK_INT(f.fast.peak, 6);
     ordo_io_release(&f.fast, 0);
     const ordo_io_view w = ordo_io_modify(&f.fast, &f.a, 0, 0, 5, 2, true); /* first: no load */

@@ -80,7 +80,7 @@ TEST(random_problems)
     CHECK(runs > 1500);
 }
 
-/* Counts by tensor and by phase both add up to the whole. */
+/* Counts by tensor and by loop both add up to the whole. */
 TEST(tensors_and_phases_add_up)
 {
     ordo_io_problem p = ORDO_IO_PROBLEM_INIT;
@@ -97,9 +97,9 @@ TEST(tensors_and_phases_add_up)
             loads[0] += r.tensors[i].loads;
             stores[0] += r.tensors[i].stores;
         }
-        for (int i = 0; i < ORDO_IO_PHASES && r.phases[i].name; i++) {
-            loads[1] += r.phases[i].loads;
-            stores[1] += r.phases[i].stores;
+        for (int i = 0; i < ORDO_IO_LOOPS && r.loops[i].name; i++) {
+            loads[1] += r.loops[i].loads;
+            stores[1] += r.loops[i].stores;
         }
         for (int by = 0; by < 2; by++) {
             CHECK_INT(loads[by], r.loads);

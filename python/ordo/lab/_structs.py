@@ -315,7 +315,7 @@ class ordo_plan_price(Struct):
 
 # ---- ordo/lab/io.h ----
 
-IO_TENSORS, IO_PHASES, IO_KERNELS = 24, 8, 6  # lengths of arrays there
+IO_TENSORS, IO_LOOPS, IO_KERNELS = 24, 8, 6  # lengths of arrays there
 
 
 class ordo_io_problem(Struct):
@@ -400,7 +400,7 @@ class ordo_io_report(Struct):
         ("error", c_double),
         ("accesses", c_int64),
         ("tensors", ordo_io_traffic * IO_TENSORS),
-        ("phases", ordo_io_traffic * IO_PHASES),
+        ("loops", ordo_io_traffic * IO_LOOPS),
     ]
 
 

@@ -151,9 +151,9 @@ ORDO_API ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_alg
 
 /* ---- simulation ---- */
 
-enum { ORDO_IO_TENSORS = 24, ORDO_IO_PHASES = 8 };
+enum { ORDO_IO_TENSORS = 24, ORDO_IO_LOOPS = 8 };
 
-/* Words moved of one tensor or in one phase. */
+/* Words moved of one tensor or in one loop over tiles. */
 typedef struct ordo_io_traffic {
     const char *name; /* NULL ends the list */
     int64_t loads, stores;
@@ -168,7 +168,7 @@ typedef struct ordo_io_report {
     double error;            /* largest difference from the fp64 oracle over all results */
     int64_t accesses;        /* cache runs: number of accesses */
     ordo_io_traffic tensors[ORDO_IO_TENSORS]; /* the tensors that were moved */
-    ordo_io_traffic phases[ORDO_IO_PHASES];
+    ordo_io_traffic loops[ORDO_IO_LOOPS];
 } ordo_io_report;
 
 /* Run an algorithm on seeded inputs and count every word that it moves. `algorithm` and `tiles` are
