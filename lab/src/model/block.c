@@ -363,7 +363,7 @@ static void price_modes(const parts *p, ordo_block_report *r)
     r->gemm_beside_rng = ordo_overlap(model, &alone).seconds;
     r->hidden_in_fused =
         1 - (p->fused.clock_seconds - p->with_bits.clock_seconds) / p->rng.clock_seconds;
-    const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
+    const double slow = ordo_bits_slow(model, p->rng.clock_seconds, alone.steal);
     r->region = hidden.exposed > 0 ? 3 : p->rng.clock_seconds * slow < 0.5 * gemm ? 1 : 2;
 }
 

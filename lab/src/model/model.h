@@ -34,4 +34,8 @@ typedef struct ordo_beside {
 
 ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *beside);
 
+/* How many times as long as alone, which takes `seconds`, making bits takes beside GEMMs, from
+ * which it takes `steal` seconds in all. */
+double ordo_bits_slow(const ordo_model *model, double seconds, double steal);
+
 #endif

@@ -212,7 +212,8 @@ static double rate_of(const job_list *l, size_t i)
             use[r] += covered(l, k) * other->use[r];
         if (k == i || !bits_beside(j, other))
             continue;
-        const double slow = ordo_model_value(model, ORDO_C_RNG_SLOW);
+        const job *bits = j->bits ? j : other;
+        const double slow = ordo_bits_slow(model, bits->seconds, bits->steal);
         if (j->bits)
             return 1 / slow;
         const double slowdown = (1 + ordo_model_value(model, ORDO_C_GEMM_SLOW)) *

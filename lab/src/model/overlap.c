@@ -1,11 +1,12 @@
 /* overlap.c: keep bits made at the same time as GEMMs.
  *
  * On one multiprocessor both slow each other down: by constant factors in the calibration paper,
- * and by the tensor cycles that wide multiplications take in silicon. What remains when the GEMMs
- * end runs at full speed. Where the registers of a GEMM leave no room for a second kernel, at most
- * the idle end of each GEMM's last wave can be used, and the rest runs between the GEMMs. A whole
- * block has gaps where a share of it runs beside norms, sums and activations. A second stream must
- * be started and awaited, which shows where the next kernel needs the bits. */
+ * and by the tensor cycles that wide multiplications take in silicon, of which they get no more
+ * than a share. What remains when the GEMMs end runs at full speed. Where the registers of a GEMM
+ * leave no room for a second kernel, at most the idle end of each GEMM's last wave can be used, and
+ * the rest runs between the GEMMs. A whole block has gaps where a share of it runs beside norms,
+ * sums and activations. A second stream must be started and awaited, which shows where the next
+ * kernel needs the bits. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -40,10 +41,18 @@ static ordo_hidden by_factors(const ordo_model *model, const ordo_beside *b)
     return (ordo_hidden) { gemm, 0 };
 }
 
+double ordo_bits_slow(const ordo_model *model, double seconds, double steal)
+{
+    if (!ordo_model_on(model, ORDO_C_WIDE_STEAL))
+        return ordo_model_value(model, ORDO_C_RNG_SLOW);
+    const double least = steal / ordo_model_value(model, ORDO_C_STEAL_MOST);
+    return least > seconds ? least / seconds : 1;
+}
+
 /* In parallel, making bits takes `factor` times as long and costs the GEMMs `steal` seconds. */
 static ordo_hidden by_theft(const ordo_model *model, const ordo_beside *b)
 {
-    const double factor = ordo_model_value(model, ORDO_C_RNG_SLOW);
+    const double factor = ordo_bits_slow(model, b->rng, b->steal);
     const double carve = 1 + ordo_model_value(model, ORDO_C_CARVE_OUT);
     const double beside = b->rng * factor, gemm = b->gemm * carve + b->steal;
     if (beside <= gemm)

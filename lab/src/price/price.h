@@ -90,6 +90,7 @@ typedef enum ordo_constant {
     ORDO_C_ISSUE_EFFICIENCY,
     ORDO_C_SLOT_EFFICIENCY,
     ORDO_C_WIDE_STEAL,
+    ORDO_C_STEAL_MOST,
     ORDO_C_GEMM_SLOW,
     ORDO_C_CARVE_OUT,
     ORDO_C_RNG_SLOW,
