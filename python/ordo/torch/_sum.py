@@ -24,7 +24,7 @@ def tree_sum(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     inputs. No gradient flows through the sum.
     """
     tensors = list(inputs)
-    _check(tensors, out)
+    check_alike("inputs", tensors, out)
     if out is None:
         out = torch.empty(tensors[0].shape, dtype=torch.float32, device=tensors[0].device)
     made = out
@@ -42,16 +42,17 @@ def add_two(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     return _add((a, b), out)
 
 
-def _check(tensors: Sequence[Tensor], out: Tensor | None) -> None:
+def check_alike(list_name: str, tensors: Sequence[Tensor], out: Tensor | None = None) -> None:
+    """Raise Error unless these tensors can be added, to `out` if it is given."""
     if not tensors:
-        raise Error("argument", "inputs []: expected at least one tensor")
+        raise Error("argument", f"{list_name} []: expected at least one tensor")
     first = tensors[0]
     if first.dtype not in _WORDS:
         wanted = "float32, bfloat16 or float16"
-        raise Error("argument", f"inputs[0].dtype {first.dtype}: expected {wanted}")
+        raise Error("argument", f"{list_name}[0].dtype {first.dtype}: expected {wanted}")
     if first.device.type not in ("cpu", "cuda"):
-        raise Error("unsupported", f"inputs[0].device {first.device}: expected cpu or cuda")
-    named = [(f"inputs[{at}]", x, first.dtype) for at, x in enumerate(tensors)]
+        raise Error("unsupported", f"{list_name}[0].device {first.device}: expected cpu or cuda")
+    named = [(f"{list_name}[{at}]", x, first.dtype) for at, x in enumerate(tensors)]
     for name, x, dtype in named if out is None else [*named, ("out", out, torch.float32)]:
         if x.is_nested or x.layout is not torch.strided:
             kind = "nested" if x.is_nested else x.layout

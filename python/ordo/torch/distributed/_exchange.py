@@ -148,23 +148,23 @@ class Move(NamedTuple):
 
 
 def move(
-    ranks: Ranks, what: str, moves: Sequence[Move], device: Any
-) -> Iterator[tuple[int, list[Tensor]]]:
-    """The numbers of the moves to this rank, ascending, and their tensors. All ranks know all moves;
+    ranks: Ranks, what: str, moves: Mapping[Any, Move], device: Any
+) -> Iterator[tuple[Any, list[Tensor]]]:
+    """The keys of the moves to this rank, in their order, and their tensors. All ranks know all moves;
     where none crosses ranks, none waits."""
-    arrived: dict[int, list[Tensor]] = {}
+    arrived: dict[Any, list[Tensor]] = {}
     outgoing: list[list[Tensor]] = [[] for _ in range(ranks.size)]
-    coming: list[list[tuple[int, Sequence[Form]]]] = [[] for _ in range(ranks.size)]
-    for number, (source, target, tensors, forms) in enumerate(moves):
+    coming: list[list[tuple[Any, Sequence[Form]]]] = [[] for _ in range(ranks.size)]
+    for key, (source, target, tensors, forms) in moves.items():
         if source == target == ranks.rank:
-            arrived[number] = list(tensors)
+            arrived[key] = list(tensors)
         elif source == ranks.rank:
             outgoing[target] += tensors
         elif target == ranks.rank:
-            coming[source].append((number, forms))
-    if any(m.source != m.target for m in moves):
+            coming[source].append((key, forms))
+    if any(m.source != m.target for m in moves.values()):
         expected = [[form for _, forms in each for form in forms] for each in coming]
         for each, found in zip(coming, swap(ranks, what, outgoing, expected, device)):
             rest = iter(found)
-            arrived |= {n: list(itertools.islice(rest, len(forms))) for n, forms in each}
-    yield from sorted(arrived.items(), key=lambda x: x[0])
+            arrived |= {key: list(itertools.islice(rest, len(forms))) for key, forms in each}
+    yield from ((key, arrived[key]) for key in moves if key in arrived)

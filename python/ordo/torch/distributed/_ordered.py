@@ -18,11 +18,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._library import Error
+from .._sum import check_alike
 from ._agree import agree
 from ._exchange import Ranks
 from ._tree import Node, Summed, fold, nodes_of
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _ALIGN = 64  # elements: slices of an all-reduce begin at a multiple of 16 bytes
 
 
@@ -123,51 +123,34 @@ def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int) -> Tensor:
 # ---- plain functions ----
 
 
-def _describe(leaves: Sequence[Tensor], owned: Sequence[int] | None) -> dict[str, Any]:
-    """What other ranks must know of a call that is not refused."""
-    looks: list[dict[str, Any]] = []
-    for index, leaf in enumerate(leaves):
-        name = f"leaves[{index}]"
-        if not isinstance(leaf, Tensor):
-            raise Error("argument", f"{name} {type(leaf).__name__}: expected a tensor")
-        if leaf.dtype not in _DTYPES:
-            expected = "float32, bfloat16 or float16"
-            raise Error("argument", f"{name}.dtype {leaf.dtype}: expected {expected}")
-        looks.append({"shape": leaf.shape, "dtype": leaf.dtype, "device": leaf.device})
-        for what, got in looks[-1].items():
-            if got != looks[0][what]:
-                raise Error("shape", f"{name}.{what} {got}: expected {looks[0][what]}, as leaves[0]")
-    if owned is not None:
-        check_owned(owned)
-        if len(owned) != len(leaves):
-            many = f"owned: {len(owned)} indices"
-            raise Error("argument", f"{many}: expected {len(leaves)}, one per leaf")
-    facts = {"owned": None if owned is None else list(owned), "owned given": owned is not None}
-    for look in looks[:1]:
-        look.update(shape=tuple(look["shape"]), device=look["device"].type)
-        facts.update(look)
-    return facts
-
-
 def _agreed(
     what: str, leaves: Sequence[Tensor], owned: Sequence[int] | None, mean: bool, group: Any
 ) -> tuple[Shares, list[Tensor], Any]:
     """(shares, the flat sums of this rank's nodes, the shape), or an error on all ranks."""
     ranks = Ranks.of(group, alone=True)
-    facts: dict[str, Any] = {"mean": bool(mean), "count": len(leaves)}
+    facts: dict[str, Any] = {"mean": bool(mean), "count": len(leaves), "owned given": owned is not None}
     failure = None
     try:
-        facts |= _describe(leaves, owned)
-    except Error as error:
+        if leaves:
+            check_alike("leaves", leaves)
+            first = leaves[0]
+            facts |= {"shape": tuple(first.shape), "dtype": first.dtype, "device": first.device.type}
+        if owned is not None:
+            check_owned(owned)
+            facts["owned"] = list(owned)
+            if len(owned) != len(leaves):
+                many = f"owned: {len(owned)} indices"
+                raise Error("argument", f"{many}: expected {len(leaves)}, one per leaf")
+    except Exception as error:  # raised by agree(), after the other ranks have heard of it
         failure = error
     found = agree(ranks, what, facts, failure, ("count", "owned"))
     counts = [each["count"] for each in found]
     total = sum(counts)
     if total == 0:
         raise Error("argument", f"{what}: leaves []: expected a micro-batch on some rank")
-    lists = [each["owned"] for each in found]
-    if owned is None:
-        lists = [range(sum(counts[:r]), sum(counts[: r + 1])) for r in range(ranks.size)]
+    lists = [range(sum(counts[:r]), sum(counts[: r + 1])) for r in range(ranks.size)]
+    if owned is not None:
+        lists = [each["owned"] for each in found]
     known = next(each for each in found if "shape" in each)
     device = leaves[0].device if leaves else _device_of(known["device"])
     shares = Shares(what, ranks, lists, total, known["dtype"], device)

@@ -12,12 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._library import Error
-from ._ordered import reduce_all
-from ._ordered_gradients import Leaves, check_fresh, flatten, take
-from ._tree import Node, Summed
+from ._ordered_gradients import Leaves, Owner, check_fresh, take
 
 
-class OrderedDDP:
+class OrderedDDP(Owner):
     """A DDP model whose gradients are added over all micro-batches of all ranks by one tree.
 
         model = DistributedDataParallel(model)
@@ -56,11 +54,6 @@ class OrderedDDP:
         self._reduced = 0
         model.register_comm_hook(None, self._hook)
 
-    @property
-    def owned(self) -> Sequence[int]:
-        """The numbers of this rank's micro-batches."""
-        return self._leaves.owned
-
     @contextmanager
     def micro_batch(self, index: int) -> Iterator[None]:
         """Around forward and backward of micro-batch `index`."""
@@ -89,27 +82,13 @@ class OrderedDDP:
     def _hook(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         if self._current is None:
             raise Error("argument", "backward pass outside OrderedDDP.micro_batch()")
-        buffer = bucket.buffer()
+        buffer, gradients = bucket.buffer(), bucket.gradients()
+        places = [self._places[id(p)] for p in bucket.parameters()]
         with torch.no_grad():
-            self._reduce(self._current, bucket.parameters(), bucket.gradients())
+            reduced = self._leaves.reduce(places, gradients, last=self._current)
+            torch._foreach_copy_(gradients, reduced)
+        self._reduced += len(places)
         devices = [buffer.device] if buffer.device.type == "cuda" else None
         made: Any = torch.futures.Future(devices=devices)
         made.set_result(buffer)
         return made
-
-    def _reduce(self, index: int, some: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        leaves, dtype = self._leaves, gradients[0].dtype
-        places = [self._places[id(p)] for p in some]
-        summed = Summed()
-        for node, flat in zip(leaves.summed.nodes, leaves.flat_sums(places, dtype)):
-            summed.push(node, [flat])
-        summed.push(Node(0, index), [flatten(gradients, dtype)])
-        sums = [each[0] for each in summed.sums]
-        elements = sum(g.numel() for g in gradients)
-        total = reduce_all(sums, leaves.shares(gradients[0]), elements)
-        total.div_(leaves.count)
-        parts = total.split([g.numel() for g in gradients])
-        torch._foreach_copy_(
-            list(gradients), [flat.view(g.shape) for g, flat in zip(gradients, parts)]
-        )
-        self._reduced += len(some)

@@ -12,11 +12,11 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..._library import Error
 from ._ordered import reduce_slice
-from ._ordered_gradients import Leaves, check_fresh
+from ._ordered_gradients import Leaves, Owner, check_fresh
 from ._tree import Node, Summed
 
 
-class OrderedFSDP:
+class OrderedFSDP(Owner):
     """A model under fully_shard() whose gradients are added over all micro-batches by one tree.
 
         fully_shard(model)                              # and its blocks, first
@@ -48,11 +48,6 @@ class OrderedFSDP:
         self._modules = [x for x, group in zip(modules, groups) if group is not None]
         if not self._modules:
             raise Error("argument", "model: expected a module under fully_shard(), with parameters")
-        if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
-            raise Error(
-                "unsupported",
-                f"PyTorch {torch.__version__}: expected one with set_custom_reduce_scatter()",
-            )
         process_group = self._check_meshes([group for group in groups if group is not None])
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._leaves = Leaves("OrderedFSDP", self.parameters, micro_batches, owned, process_group)
@@ -61,11 +56,6 @@ class OrderedFSDP:
         self._round = 0
         self._open = False
         self._comms = [_install(self, module) for module in self._modules]
-
-    @property
-    def owned(self) -> Sequence[int]:
-        """The numbers of this rank's micro-batches."""
-        return self._leaves.owned
 
     @staticmethod
     def _check_meshes(groups: Sequence[Any]) -> Any:

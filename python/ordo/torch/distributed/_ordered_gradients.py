@@ -60,12 +60,23 @@ class Leaves:
         """For leaves of the type and on the device of `like`."""
         return Shares(self.what, self.ranks, self.lists, self.count, like.dtype, like.device)
 
-    def flat_sums(self, places: Sequence[int], dtype: Any) -> list[Tensor]:
-        """Copies of the sums so far, of these parameters; `dtype` is that of their gradients."""
-        return [
-            flatten([tensors[x] for x in places], dtype if node.level == 0 else torch.float32)
-            for node, tensors in zip(self.summed.nodes, self.summed.sums)
-        ]
+    def reduce(
+        self, places: Sequence[int], like: Sequence[Tensor], *, last: int | None = None, mean: bool = True
+    ) -> list[Tensor]:
+        """The gradients of the parameters at `places`, over all micro-batches, in the shapes of `like`,
+        whose type is that of the leaves: its tensors are those of micro-batch `last` if that was not
+        pushed."""
+        dtype, summed = like[0].dtype, Summed()
+        for node, tensors in zip(self.summed.nodes, self.summed.sums):
+            kind = dtype if node.level == 0 else torch.float32
+            summed.push(node, [_flatten([tensors[x] for x in places], kind)])
+        if last is not None:
+            summed.push(Node(0, last), [_flatten(like, dtype)])
+        counts = [x.numel() for x in like]
+        total = reduce_all([each[0] for each in summed.sums], self.shares(like[0]), sum(counts))
+        if mean:
+            total.div_(self.count)
+        return [flat.view(x.shape) for x, flat in zip(like, total.split(counts))]
 
     def expect(self, index: int) -> None:
         """Raise Error unless micro-batch `index` is the next of this rank."""
@@ -109,11 +120,22 @@ def take(parameters: Sequence[Tensor]) -> list[Tensor]:
     return made
 
 
-def flatten(tensors: Sequence[Tensor], dtype: Any) -> Tensor:
+def _flatten(tensors: Sequence[Tensor], dtype: Any) -> Tensor:
     return torch.cat([x.detach().reshape(-1).to(dtype) for x in tensors])
 
 
-class OrderedGradients:
+class Owner:
+    """What takes the gradients of micro-batches one by one."""
+
+    _leaves: Leaves
+
+    @property
+    def owned(self) -> Sequence[int]:
+        """The numbers of this rank's micro-batches."""
+        return self._leaves.owned
+
+
+class OrderedGradients(Owner):
     """Gradients of all micro-batches of all ranks, added by one tree.
 
         gradients = OrderedGradients(model.parameters(), micro_batches=8)
@@ -141,11 +163,6 @@ class OrderedGradients:
         self.parameters = [p for p in parameters if p.requires_grad]
         self._leaves = Leaves("OrderedGradients", self.parameters, micro_batches, owned, group)
         self._seen = [False] * len(self.parameters)
-
-    @property
-    def owned(self) -> Sequence[int]:
-        """The numbers of this rank's micro-batches."""
-        return self._leaves.owned
 
     @contextmanager
     def micro_batch(self, index: int) -> Iterator[None]:
@@ -175,7 +192,9 @@ class OrderedGradients:
         found = agree(leaves.ranks, "OrderedGradients.reduce", facts, failure, ["seen"])
         self._seen = [any(seen) for seen in zip(*(each["seen"] for each in found))]
         for bucket in self._buckets():
-            self._reduce_some(bucket, mean)
+            some = [self.parameters[x] for x in bucket]
+            for parameter, made in zip(some, leaves.reduce(bucket, some, mean=mean)):
+                parameter.grad = made.to(parameter.dtype)
         self._seen = [False] * len(self.parameters)
         leaves.restart()
 
@@ -195,13 +214,3 @@ class OrderedGradients:
                 room -= parameter.numel()
             if bucket:
                 yield bucket
-
-    def _reduce_some(self, places: Sequence[int], mean: bool) -> None:
-        leaves, some = self._leaves, [self.parameters[x] for x in places]
-        sums = leaves.flat_sums(places, some[0].dtype)
-        elements = sum(p.numel() for p in some)
-        total = reduce_all(sums, leaves.shares(some[0]), elements)
-        if mean:
-            total.div_(leaves.count)
-        for parameter, flat in zip(some, total.split([p.numel() for p in some])):
-            parameter.grad = flat.view(parameter.shape).to(parameter.dtype)

@@ -62,40 +62,19 @@ def _left(step: _Step) -> list[tuple[int, int]]:
     return [(a, b) for a, b in ends if a < b]
 
 
-def _halves(a: int, b: int) -> Iterable[tuple[int, int, bool, bool]]:
-    """Per level, for nodes a ... b - 1: (a, b, whether a and b - 1 have no sibling there)."""
-    while a < b:
-        yield a, b, bool(a & 1), bool(b & 1) and b - 1 >= a + (a & 1)
-        a, b = (a + 1) >> 1, b >> 1
-
-
-def _nodes_from(a: int, b: int, level: int) -> list[Node]:
-    """Nodes that cover nodes a ... b - 1 of a level, in the order of _sums_from()."""
+def _nodes_of(x: Any, a: int, level: int) -> list[tuple[Node, float]]:
+    """Nodes that cover nodes a ... of a level, whose sums are x: at each level those without sibling."""
     made = []
-    for up, (start, end, first, last) in enumerate(_halves(a, b)):
-        made += [Node(level + up, start)] * first + [Node(level + up, end - 1)] * last
-    return made
-
-
-def _sums_from(x: Any, a: int) -> list[float]:
-    """The sums of those nodes; x holds nodes a ... of the level."""
-    made = []
-    for _, _, first, last in _halves(a, a + len(x)):
-        if first:
-            made.append(float(x[0]))
+    while len(x):
+        b = a + len(x)
+        if a & 1:
+            made.append((Node(level, a), float(x[0])))
             x = x[1:]
-        if last:
-            made.append(float(x[-1]))
+        if b & 1 and len(x):
+            made.append((Node(level, b - 1), float(x[-1])))
             x = x[:-1]
-        x = x[0::2] + x[1::2]
+        x, a, level = x[0::2] + x[1::2], (a + 1) >> 1, level + 1
     return made
-
-
-@lru_cache(1 << 16)
-def _nodes(a: int, b: int, elements: int) -> list[Node]:
-    """Nodes that cover elements a ... b - 1, in the order of _squares()."""
-    spans = [(*span, step.level) for step in _steps(a, b, elements) for span in _left(step)]
-    return [node for span in spans for node in _nodes_from(*span)]
 
 
 def _pieces(parts: Sequence[tuple[Tensor, int]], most: int) -> Iterable[list[Tensor]]:
@@ -131,12 +110,12 @@ def _wide(parts: Sequence[Tensor], square: bool) -> Tensor:
     return x.to(torch.float64, copy=True).square_() if square else x
 
 
-def _squares(shards: Sequence[tuple[Tensor, int, int]]) -> list[list[float]]:
-    """Sums of squares of the nodes of shards: flat tensors, their first elements, and how many
-    elements the gradient has. All are on one device; waits for it once."""
-    steps = [_steps(a, a + x.numel(), elements) for x, a, elements in shards]
-    values = [x for x, _, _ in shards]
-    left: list[tuple[int, int, Tensor]] = []  # shard, first node, values
+def _squares(shards: Sequence[_Shard]) -> list[list[tuple[Node, float]]]:
+    """Nodes that cover each shard, with their sums of squares. All shards are on one device; waits for
+    it once."""
+    steps = [_steps(x.start, x.start + x.local.numel(), x.elements) for x in shards]
+    values = [x.local for x in shards]
+    left: list[tuple[int, int, int, Tensor]] = []  # shard, first node, level, values
     raw = 0  # of these, so many are elements, not sums
     for turn in range(max(map(len, steps))):
         parts, owners = [], []
@@ -144,7 +123,7 @@ def _squares(shards: Sequence[tuple[Tensor, int, int]]) -> list[list[float]]:
             if turn >= len(each):
                 continue
             step, x = each[turn], values[shard]
-            left += [(shard, a, x[a - step.start : b - step.start]) for a, b in _left(step)]
+            left += [(shard, a, step.level, x[a - step.start : b - step.start]) for a, b in _left(step)]
             if step.low < step.high:
                 body = x[step.low - step.start : step.high - step.start]
                 parts.append((body, step.high - step.low - body.numel()))
@@ -155,111 +134,70 @@ def _squares(shards: Sequence[tuple[Tensor, int, int]]) -> list[list[float]]:
             counts = [(x.numel() + zeros) >> _LEVELS for x, zeros in parts]
             for shard, x in zip(owners, _add_blocks(parts, turn == 0).split(counts)):
                 values[shard] = x
-    return _on_host(left, raw, len(shards))
-
-
-def _on_host(
-    left: Sequence[tuple[int, int, Tensor]], raw: int, shards: int
-) -> list[list[float]]:
-    """Add what stays behind, by shard; the first `raw` ones are elements, to be squared."""
-    wide = [_wide([x for _, _, x in left[:raw]], True)] if raw else []
-    wide += [x for _, _, x in left[raw:]]
+    wide = [_wide([x for *_, x in left[:raw]], True)] if raw else []
+    wide += [x for *_, x in left[raw:]]
     found = torch.cat(wide).cpu().numpy() if wide else np.empty(0)
-    made: list[list[float]] = [[] for _ in range(shards)]
+    made: list[list[tuple[Node, float]]] = [[] for _ in shards]
     at = 0
-    for shard, a, x in left:
-        count = x.numel()
-        values = found[at : at + count]
-        made[shard] += _sums_from(values, a) if count > 1 else values.tolist()
-        at += count
+    for shard, a, level, x in left:
+        made[shard] += _nodes_of(found[at : at + x.numel()], a, level)
+        at += x.numel()
     return made
 
 
 # ---- shards ----
 
 
-class _Shards:
-    """One gradient as its ranks hold it: the group, and the elements of each rank."""
+class _Shard(NamedTuple):
+    """One gradient as this rank holds it."""
 
-    def __init__(self, gradient: Tensor) -> None:
-        self.elements = gradient.numel()
-        self.group: Any = None
-        self.spans = [(0, self.elements)]
-        self.rank = 0
-        self.local = gradient
-        if hasattr(gradient, "device_mesh"):
-            self._open(gradient)
-        self.local = self.local.detach().reshape(-1)
-        start, end = self.spans[self.rank]
-        if self.local.numel() != end - start:
-            raise Error(
-                "internal",
-                f"shard of {self.local.numel()} elements: expected {end - start}, as Shard(0) cuts",
-            )
+    local: Tensor  # flat
+    start: int  # of its first element
+    elements: int  # of the whole gradient
+    group: Any  # whose ranks hold the others; None: all are here
 
-    def _open(self, gradient: Any) -> None:
+
+def _shard(gradient: Any) -> _Shard:
+    start, group, local = 0, None, gradient
+    if hasattr(gradient, "device_mesh"):
         mesh, (placement, *more) = gradient.device_mesh, gradient.placements
         if more or not placement.is_shard(0) or gradient.ndim == 0:
-            self.local = gradient.full_tensor()
-            return
-        ranks, rows = mesh.size(), gradient.shape[0]
-        each, row = -(-rows // ranks), self.elements // max(rows, 1)
-        ends = [min(rank * each, rows) * row for rank in range(ranks + 1)]
-        self.group, self.rank = mesh.get_group(), mesh.get_local_rank()
-        self.spans = list(zip(ends, ends[1:]))
-        self.local = gradient.to_local()
+            local = gradient.full_tensor()
+        else:
+            rows, group, local = gradient.shape[0], mesh.get_group(), gradient.to_local()
+            first = min(mesh.get_local_rank() * -(-rows // mesh.size()), rows)
+            start = first * (gradient.numel() // max(rows, 1))
+    return _Shard(local.detach().reshape(-1), start, gradient.numel(), group)
 
 
-def _gather(
-    values: Sequence[float], counts: Sequence[int], group: Any, device: Any
-) -> Sequence[Sequence[float]]:
-    """The numbers of every rank of a group, `counts` of them each."""
-    if group is None:
-        return [values]
-    room = torch.zeros(max(counts), dtype=torch.float64)
-    room[: len(values)] = torch.tensor(values, dtype=torch.float64)
-    room = room.to(device)
-    found = room.new_empty(len(counts) * room.numel())
-    dist.all_gather_into_tensor(found, room, group=group)
-    rows: list[list[float]] = found.view(len(counts), -1).tolist()
-    return [row[:count] for row, count in zip(rows, counts)]
-
-
-def _root(nodes: Sequence[Node], values: Sequence[float], leaves: int) -> float:
-    if len(nodes) == 1:
-        return values[0]
+def _root(pairs: Iterable[tuple[Node, float]], leaves: int) -> float:
     counter: Counter[float] = Counter(lambda level, a, b: a + b, leaves)
-    for node, value in sorted(zip(nodes, values), key=lambda each: each[0].first):
+    for node, value in sorted(pairs, key=lambda each: each[0].first):
         counter.push(node, value)
     (root,) = counter.sums
     return root
 
 
-def _sums_of_squares(all_shards: Sequence[_Shards], group: Any, device: Any) -> list[float]:
+def _sums_of_squares(shards: Sequence[_Shard], group: Any) -> list[float]:
     """Of gradients that one group holds, on devices of one kind: one gather for all of them."""
-    ranks = len(all_shards[0].spans)
-    nodes = [
-        [_nodes(*shards.spans[rank], shards.elements) for shards in all_shards]
-        for rank in range(ranks)
-    ]
-    own = [(x.local, x.spans[x.rank][0], x.elements) for x in all_shards]
-    values = [value for each in _squares(own) for value in each]
-    counts = [sum(len(some) for some in each) for each in nodes]
-    found = [iter(row) for row in _gather(values, counts, group, device)]
-    made = []
-    for x, shards in enumerate(all_shards):
-        pairs = [(node, next(found[rank])) for rank in range(ranks) for node in nodes[rank][x]]
-        made.append(_root([n for n, _ in pairs], [value for _, value in pairs], shards.elements))
-    return made
+    nodes = _squares(shards)
+    if group is not None:
+        rows = [(x, n.level, n.index, value) for x, each in enumerate(nodes) for n, value in each]
+        found: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(found, np.array(rows).reshape(-1, 4), group=group)
+        nodes = [[] for _ in shards]
+        for x, level, index, value in np.concatenate(found).tolist():
+            nodes[int(x)].append((Node(int(level), int(index)), value))
+    return [_root(pairs, shard.elements) for pairs, shard in zip(nodes, shards)]
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
-    shards = [_Shards(gradient) for gradient in gradients if gradient.numel() > 0]
+    shards = [_shard(gradient) for gradient in gradients if gradient.numel() > 0]
     squares = [0.0] * len(shards)
     homes = [(each.group, each.local.device) for each in shards]
     for home in dict.fromkeys(homes):
         places = [x for x, each in enumerate(homes) if each == home]
-        for x, value in zip(places, _sums_of_squares([shards[x] for x in places], *home)):
+        for x, value in zip(places, _sums_of_squares([shards[x] for x in places], home[0])):
             squares[x] = value
     if not squares:
         return 0.0

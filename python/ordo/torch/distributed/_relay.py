@@ -43,7 +43,7 @@ from ._job import (
     part_call,
     places,
 )
-from ._shards import Chunk, Rows, gather_rows
+from ._shards import Chunk, Rows, gather_rows, joined
 
 
 class Relay(torch.autograd.Function):
@@ -170,37 +170,35 @@ Place = tuple[int, int]  # chain, stage
 
 def _take_rows(job: Job, chains: Sequence[Chain], here: Saved) -> dict[Place, Saved]:
     """The rows of each stage of this rank, from the ranks that hold them."""
-    me, moves, stages = job.ranks.rank, [], []
+    me, moves = job.ranks.rank, {}
     for c, chain in enumerate(chains):
         for at, held in chain.pieces:
             some: Any = ()
             if held.rank == me:
                 some = cut_rows(here, *places(chain.document, held))
             forms = [Form.of(x, {0: 1, axis: held.length}) for x, axis in zip(here, ROW_AXES)]
-            moves.append(Move(held.rank, chain.stages[at].rank, some, forms))
-            stages.append((c, at))
+            moves[c, at, held] = Move(held.rank, chain.stages[at].rank, some, forms)
     taken: dict[Place, list[Any]] = defaultdict(list)
-    for number, tensors in move(job.ranks, f"{WHAT} (rows to stages)", moves, here.q.device):
-        taken[stages[number]].append(tensors)
+    for (c, at, _), tensors in move(job.ranks, f"{WHAT} (rows to stages)", moves, here.q.device):
+        taken[c, at].append(tensors)
     return {
-        at: Saved(*(x[0] if len(x) == 1 else torch.cat(x, axis)
-                    for x, axis in zip(zip(*parts), ROW_AXES)))
-        for at, parts in taken.items()
-    }  # fmt: skip
+        place: Saved(*(joined(x, axis) for x, axis in zip(zip(*parts), ROW_AXES)))
+        for place, parts in taken.items()
+    }
 
 
 def _return_rows(job: Job, chains: Sequence[Chain], dq: dict[Place, Tensor], q: Tensor) -> Tensor:
     """dq of this rank's rows, from the stages that computed them."""
-    result, me, moves, here = torch.zeros_like(q), job.ranks.rank, [], []
+    result, me, moves = torch.zeros_like(q), job.ranks.rank, {}
     for c, chain in enumerate(chains):
         for at, held in chain.pieces:
             some, stage = [], chain.stages[at]
             if stage.rank == me:
                 some = [dq[c, at].narrow(1, held.start - stage.first, held.length)]
-            moves.append(Move(stage.rank, held.rank, some, [Form.of(q, {0: 1, 1: held.length})]))
-            here.append(places(chain.document, held))
-    for number, (some,) in move(job.ranks, f"{WHAT} (dq to rows)", moves, q.device):
-        cut(result, 1, *here[number]).copy_(some)
+            form = Form.of(q, {0: 1, 1: held.length})
+            moves[c, held] = Move(stage.rank, held.rank, some, [form])
+    for (c, held), (some,) in move(job.ranks, f"{WHAT} (dq to rows)", moves, q.device):
+        cut(result, 1, *places(chains[c].document, held)).copy_(some)
     return result
 
 
@@ -226,27 +224,24 @@ def _pass_packets(
         for c, h, s in items:
             if s >= 0 and chains[c].stages[s].rank == me:
                 packets[c, h] = _compute(job, chains[c], h, s, rows[c, s], packets[c, h], dq[c, s])
-        moves: list[Move] = []
-        what: list[tuple[Item, Any]] = []  # of each move: the item, the columns; None: a packet
+        moves: dict[Any, Move] = {}  # by the item, and the columns; None: a packet
         for c, h, s in items:
             document, stages, _, chunks = chains[c]
             here = packets.pop((c, h), [])
             if 0 <= s < len(stages) - 1:
                 whole = forms(document.columns[1] - document.columns[0])
                 whole += [Form(x.shape, torch.float32) for x in whole]
-                moves.append(Move(stages[s].rank, stages[s + 1].rank, here, whole))
-                what.append(((c, h, s), None))
+                moves[c, h, s, None] = Move(stages[s].rank, stages[s + 1].rank, here, whole)
                 continue
             for held in chunks:
                 ends, some = (stages[s].rank, held.rank), [x[:, held.start : held.end] for x in here]
                 if s < 0:
                     ends = held.rank, stages[0].rank
                     some = [own(x, c, h, held) for x in keys] if held.rank == me else []
-                moves.append(Move(*ends, some, forms(held.length)))
-                what.append(((c, h, s), held))
+                moves[c, h, s, held] = Move(*ends, some, forms(held.length))
         coming: dict[tuple[int, int], list[list[Tensor]]] = defaultdict(list)
-        for number, tensors in move(job.ranks, f"{WHAT} (relay of dk and dv)", moves, keys[0].device):
-            (c, h, s), held = what[number]
+        arrived = move(job.ranks, f"{WHAT} (relay of dk and dv)", moves, keys[0].device)
+        for (c, h, s, held), tensors in arrived:
             if held is None:
                 packets[c, h] = tensors
             elif s < 0:
@@ -255,7 +250,7 @@ def _pass_packets(
                 for grad, x in zip(grads, tensors):
                     own(grad, c, h, held).copy_(x)
         for at, parts in coming.items():
-            pair = [x[0] if len(x) == 1 else torch.cat(x, 1) for x in zip(*parts)]
+            pair = [joined(x, 1) for x in zip(*parts)]
             packets[at] = pair + [x.new_empty(x.shape, dtype=torch.float32) for x in pair]
 
 

@@ -82,9 +82,11 @@ def even(total: int, ranks: int, layout: str) -> Rows:
 def part_of(x: Tensor, axis: int, chunks: Sequence[Chunk]) -> Tensor:
     """The rows of chunks, taken from the whole sequence, one behind the other."""
     parts = [x.narrow(axis, c.start, c.length) for c in chunks]
-    if not parts:
-        return x.narrow(axis, 0, 0)
-    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+    return joined(parts, axis) if parts else x.narrow(axis, 0, 0)
+
+
+def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
 
 
 def whole_of(parts: Sequence[Tensor], axis: int, rows: Rows) -> Tensor:
