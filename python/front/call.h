@@ -1,13 +1,5 @@
-/* call.h: the arguments of an operator, read from PyTorch's stack and compared with each other.
- *
- *   ordo::forward (Tensor q, Tensor k, Tensor v, int flags, float scale, Tensor[] more, float
- *                  softcap, float dropout_p, SymInt[] sizes)
- *   ordo::backward(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,
- *                  int flags, ...)
- *
- * `more` holds the tensors that the lowest bits of `flags` name, in the order of the bits. `sizes`
- * is empty, or the numbers of enum size. Flags are a part of saved graphs: a bit never gets another
- * meaning. */
+/* call.h: the arguments of an operator (ordo/torch/_front.py), read from PyTorch's stack and
+ * compared with each other. */
 #ifndef ORDO_TORCH_CALL_H
 #define ORDO_TORCH_CALL_H
 
@@ -38,18 +30,19 @@ static const struct {
     const char *name;
     int32_t dtype;
     const char *axes;
+    bool pair; /* it is given if and only if the next one is */
 } tensors[MORE] = {
     [RNG] = { "rng", I64, "2" },
-    [CU_Q] = { "cu_q", I32, "e" },
+    [CU_Q] = { "cu_q", I32, "e", true },
     [CU_KV] = { "cu_kv", I32, "e" },
-    [Q_LENS] = { "q_lens", I32, "b" },
+    [Q_LENS] = { "q_lens", I32, "b", true },
     [KV_LENS] = { "kv_lens", I32, "b" },
     [IDS] = { "sequence_ids", I64, "b" },
     [SLOPES] = { "slopes", F32, "h" }, /* or bh */
     [BITS] = { "bits", U8, "*" },
-    [BLOCK_START] = { "block_mask.start", I32, "BHs" },
+    [BLOCK_START] = { "block_mask.start", I32, "BHs", true },
     [BLOCK_KEY] = { "block_mask.key", I32, "*" },
-    [BLOCK_FIRST] = { "block_mask.first", I32, "BHr" },
+    [BLOCK_FIRST] = { "block_mask.first", I32, "BHr", true },
     [BLOCK_LAST] = { "block_mask.last", I32, "BHr" },
     [SINK] = { "sink", F32, "h" },
 };
@@ -78,7 +71,7 @@ typedef struct request {
     int64_t flags, sizes[SIZES];
     double scale, softcap, dropout_p;
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
-    bool packed, unread, draws; /* unread: q, k and v; draws: DRAW is taken */
+    bool packed, draws;                                     /* draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* of q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
@@ -211,16 +204,16 @@ static bool check_more(const request *r, int at)
     const char *axes = at == SLOPES && x->shape.axes == 2 ? "bh" : tensors[at].axes;
     masks = r->list[BLOCK_START].shape.sizes;
     shape as = { .axes = (int64_t)strlen(axes) };
+    const int64_t known[] = { ['2'] = 2,
+                              ['e'] = batch + 1,
+                              ['b'] = batch,
+                              ['h'] = heads,
+                              ['B'] = masks[0] == 1 ? 1 : batch,
+                              ['H'] = masks[1] == 1 ? 1 : heads,
+                              ['s'] = (rows_of(r) + ORDO_BLOCK - 1) / ORDO_BLOCK + 1,
+                              ['r'] = rows_of(r) };
     for (int i = 0; axes[i]; i++)
-        as.sizes[i] = axes[i] == '2'   ? 2
-                      : axes[i] == 'e' ? batch + 1
-                      : axes[i] == 'b' ? batch
-                      : axes[i] == 'h' ? heads
-                      : axes[i] == 'B' ? (masks[0] == 1 ? 1 : batch)
-                      : axes[i] == 'H' ? (masks[1] == 1 ? 1 : heads)
-                      : axes[i] == 's' ? (rows_of(r) + ORDO_BLOCK - 1) / ORDO_BLOCK + 1
-                      : axes[i] == 'r' ? rows_of(r)
-                                       : x->shape.sizes[i];
+        as.sizes[i] = axes[i] == '*' ? x->shape.sizes[i] : known[(unsigned char)axes[i]];
     return check_one(tensors[at].name, x, &as, tensors[at].dtype, &r->x[0]) &&
            check_contiguous(tensors[at].name, x);
 }
@@ -228,17 +221,16 @@ static bool check_more(const request *r, int at)
 static bool check_lists(const request *r)
 {
     const int64_t flags = r->flags;
-    const bool ends = flags >> CU_Q & 1, lengths = flags >> Q_LENS & 1;
-    const bool starts = flags >> BLOCK_START & 1, intervals = flags >> BLOCK_FIRST & 1;
-    if (ends != (flags >> CU_KV & 1) || lengths != (flags >> KV_LENS & 1))
-        return REFUSE("argument", "cu_q, cu_kv, q_lens, kv_lens: expected both of a kind or none");
-    if (ends && lengths)
+    for (int i = 0; i < MORE; i++)
+        if (tensors[i].pair && (flags >> i ^ flags >> (i + 1)) & 1)
+            return REFUSE("argument", "%s, %s: expected both or none", tensors[i].name,
+                          tensors[i + 1].name);
+    if (r->packed && flags >> Q_LENS & 1)
         return REFUSE("argument", "cu_q, q_lens: expected one of them");
     if (r->dropout_p > 0 && !(flags >> RNG & 1))
         return REFUSE("argument", "rng None: expected a tensor with dropout_p %g", r->dropout_p);
-    if (starts != (flags >> BLOCK_KEY & 1) || intervals != (flags >> BLOCK_LAST & 1) ||
-        (intervals && !starts))
-        return REFUSE("argument", "block_mask: expected start and key, and first and last or none");
+    if (flags >> BLOCK_FIRST & 1 && !(flags >> BLOCK_START & 1))
+        return REFUSE("argument", "block_mask.start None: expected a tensor");
     for (int i = 0; i < MORE; i++)
         if (r->more[i] && !check_more(r, i))
             return false;
@@ -333,12 +325,9 @@ static bool check_request(request *r)
         if (!check_one(names[i], &r->x[i], &as, q->dtype, q))
             return false;
     }
-    for (int i = 0; i < 3; i++) {
-        if (r->unread) /* no strides or address to copy for */
-            r->x[i].shape = contiguous(axes, r->given[i].sizes), r->x[i].data = NULL;
+    for (int i = 0; i < 3; i++)
         if (!turn(names[i], r, given[i], &r->x[i], first))
             return false;
-    }
     for (int i = 0; i < MORE; i++)
         if (r->more[i] && !look(tensors[i].name, r->more[i], &r->list[i]))
             return false;

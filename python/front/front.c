@@ -1,14 +1,5 @@
 /* front.c: attention as operators of PyTorch, compiled against its stable C ABI.
  *
- *   ordo::forward        o, lse, and the keep bits that the backward pass reads
- *   ordo::backward       dq, dk, dv and dsink
- *   ordo::backward_part  the same of some rows, with sums that are carried on
- *   ordo::keep_bits      the keep bits of a call, made ahead of it
- *   ordo::draw           seed and offset
- *   ordo::gemm           a matrix product
- *   ordo::eager_forward, ordo::eager_backward    the same passes for _node.py alone, which has no
- *                        graph to make: without a formula of autograd, and seed and offset drawn
- *
  * Python defines them (ordo/torch/_front.py) and owns autograd and the kernels of fake tensors
  * (ordo/torch/_node.py). Here are the kernels for tensors of the CPU and CUDA: call.h reads and
  * compares the arguments, plans.h finds or makes the plan, run.h runs the pass. What is refused is
@@ -19,12 +10,6 @@
 #include <dlfcn.h>
 
 static void (*delete_value)(void *); /* operator delete of C++ */
-
-/* Raise the error of this thread in PyTorch, through this function and the kernel. */
-static void raise_error(void)
-{
-    torch.aoti_torch_check(false, "ordo", "ordo", 0, said);
-}
 
 /* Hand results over, or raise. What is NULL becomes a result that does not exist. */
 static void hand_over(StableIValue *stack, request *r, bool done, int count, tensor **made)
@@ -37,7 +22,7 @@ static void hand_over(StableIValue *stack, request *r, bool done, int count, ten
             stack[i] = (StableIValue)(uintptr_t)(made[i] ? made[i] : undefined());
     }
     if (!done)
-        raise_error();
+        torch.aoti_torch_check(false, "ordo", "ordo", 0, said); /* does not return */
 }
 
 /* A request about q, k and v, of which the stack begins with three. */
@@ -141,7 +126,7 @@ static bool run_keep_bits(request *r, const void *unused, tensor **made)
     return done;
 }
 
-/* As forward(), without a look at q, k and v: the bits; none if the mode makes them inside a pass
+/* As forward(): the bits; none if the mode makes them inside a pass
  * or there is no room, unless HIDDEN. With KEEP those that the mask hides are made, too. With ASK
  * the line of the plan instead. */
 static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
@@ -149,7 +134,7 @@ static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
     (void)arguments, (void)results;
     request r = query_of(stack);
     tensor *made[1] = { NULL };
-    r.unread = r.draws = true;
+    r.draws = true;
     const bool done = run_request(&r, stack + 3, run_keep_bits, NULL, made);
     hand_over(stack, &r, done, 1, made);
 }

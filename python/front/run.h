@@ -93,12 +93,8 @@ static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, in
     *made = NULL;
     if (!stream_of(q, &stream))
         return false;
-    if (torch.aoti_torch_empty_strided(1, flat.sizes, flat.strides, U8, q->device_type, q->device,
-                                       made) != TORCH_DONE) {
-        *made = NULL;
-        return true;
-    }
-    return make_bits(of, r, hidden, data_of(*made), (size_t)bytes, stream);
+    return !allocate(&flat, U8, q, made) ||
+           make_bits(of, r, hidden, data_of(*made), (size_t)bytes, stream);
 }
 
 /* ---- the launch ---- */

@@ -71,22 +71,25 @@ _names: set[str] = set()
 
 
 def _check_models() -> None:
-    """Let models that never call our attention say so before they are built.
-
-    Some (GPT-J, Falcon) look up a class in a dictionary beside the model, and would end in a
-    KeyError; others (BLOOM, CTRL) have one class for every implementation."""
+    """Let models that never call our attention say so before they are built: some (GPT-J, Falcon) look
+    up a class in a dictionary beside the model, others (BLOOM, CTRL) have one class for all."""
     checked = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(checked)
     def get_correct_attn_implementation(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = checked(self, *args, **kwargs)
-        if chosen in _names:
-            model, tables = type(self).__name__, _class_tables(type(self))
-            for table in tables:
-                table.setdefault(chosen, functools.partial(_no_class, model, chosen))
-            if not tables and not self._can_set_attn_implementation():
-                warn_of_own_code(model)
-                own_code[id(self.config)] = self.config
+        if chosen in _names and not self._can_set_attn_implementation():
+            modules = {kind.__module__ for kind in type(self).__mro__}
+            known = [x for name in modules for x in vars(sys.modules[name]).values() if type(x) is dict]
+            if any(isinstance(x.get("eager"), type) for x in known):
+                raise Error(
+                    "unsupported",
+                    f"attn_implementation {chosen} of {type(self).__name__}: it chooses among attention "
+                    "classes of its own and has none for others; expected a model that calls the "
+                    "AttentionInterface",
+                )
+            warn_of_own_code(type(self).__name__)
+            own_code[id(self.config)] = self.config
         return chosen
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
@@ -112,20 +115,6 @@ def _check_batching() -> None:
         return manager
 
     GenerationMixin.init_continuous_batching = init_continuous_batching
-
-
-def _class_tables(model: type) -> list[dict[str, Any]]:
-    modules = [sys.modules[kind.__module__] for kind in model.__mro__]
-    found = [value for module in modules for value in vars(module).values() if type(value) is dict]
-    return [x for x in found if isinstance(x.get("eager"), type)]
-
-
-def _no_class(model: str, implementation: str, *args: Any, **kwargs: Any) -> None:
-    raise Error(
-        "unsupported",
-        f"attn_implementation {implementation} of {model}: it chooses among attention classes of "
-        "its own and has none for others; expected a model that calls the AttentionInterface",
-    )
 
 
 # ---- the attention ----
@@ -175,8 +164,9 @@ def attention_forward(
     ):  # fmt: skip
         _refuse_positions(position_ids, attention_mask)
     p = dropout if module.training else 0.0
-    if query.shape[0] != key.shape[0]:
-        query, key, value = _one_batch(query, key, value)
+    if query.shape[0] != key.shape[0]:  # of which one is 1: learned queries of all sequences
+        size = key.shape[0] if query.shape[0] == 1 else query.shape[0]
+        query, key, value = (x.expand(size, -1, -1, -1) for x in (query, key, value))
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
     look: Any = None  # of a call about which its mask says all there is to know
@@ -319,20 +309,6 @@ def _refuse(given: dict[str, Any]) -> None:
             raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
-
-
-def _one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The tensors with one batch size: of two, one must be 1 (learned queries of all sequences)."""
-    sizes = query.shape[0], key.shape[0]
-    if 1 not in sizes or value.shape[0] != key.shape[0]:
-        raise Error(
-            "shape",
-            f"query.shape[0] {sizes[0]}, key.shape[0] {sizes[1]}, value.shape[0] {value.shape[0]}: "
-            "expected equal ones, or 1 for query or for key and value",
-        )
-    size = sizes[1] if sizes[0] == 1 else sizes[0]
-    query, key, value = (x.expand(size, -1, -1, -1) for x in (query, key, value))
-    return query, key, value
 
 
 def _longest(ends: Tensor, given: int | None) -> int:

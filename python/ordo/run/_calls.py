@@ -102,7 +102,7 @@ class Calls:
         if self._random.randrange(self._count):  # each call replaces the one before it with 1 / count
             return
         key_head = self._random.randrange(plan.problem.kv_heads)
-        heads = {"slopes": lists.slopes, "sink": more[-1] if flags & f.SINK else None}
+        heads = {"slopes": lists.slopes, "sink": lists.sink}
         rows.update({name: x for name, x in heads.items() if x is not None})
         made = {
             name: part_of(name, x.detach(), plan, key_head).clone(

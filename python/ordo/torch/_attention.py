@@ -13,7 +13,7 @@ from .._library import Error
 from .._problem import Shard
 from .._words import Keying
 from ._call import Arguments, Inputs, known_call, plain, prepare, widened, with_prepared, without_gaps
-from ._inputs import Lists, Rules, call_of, sequences
+from ._inputs import Lists, Rules, call_of
 from ._node import eager, watched
 from ._pages import packed
 
@@ -158,42 +158,23 @@ def run_inputs(
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         q, k, v, a, back = without_gaps(q, k, v, a)
     inputs = prepare(q, k, v, a, now)
-    o, lse = attend(*inputs, a.sink, a.prepared)
+    o, lse = attend(*inputs, a.prepared)
     if back is not None:
         o, lse = o.index_select(0, back), lse.index_select(1, back)
     return o, lse, inputs
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, sink: Any = None,
-    prepared: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(o, lse), with gradients for q, k, v and sink. `prepared` is a PreparedDropout."""
-    if sink is not None:
-        if "DTensor" in (type(q).__name__, type(sink).__name__):
-            raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
-        sink = sink.to(device=q.device, dtype=torch.float32).contiguous()
-        if _no_keys(q, k, lists):
-            o, lse = attend(q, k, v, lists, rules)
-            seen = lse == -torch.inf  # rows see the sink alone; both have gradients for all inputs
-            return torch.where(o == 0, o, sink[:, None].to(o)), torch.where(seen, sink[:, None], lse)
+    q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, prepared: Any = None
+) -> tuple[Tensor, Tensor]:
+    """(o, lse), with gradients for q, k, v and the sink. `prepared` is a PreparedDropout."""
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)
     real, dim = plain(q, k, v), v.shape[-1]
-    bits = prepared.take(q, k, lists, rules) if real and prepared is not None else None
+    if real and prepared is not None:
+        lists = lists._replace(bits=prepared.take(q, k, lists, rules))
     q, k, v = widened(q, k, v)  # by zeros, which change no score
-    made = call_of(lists, rules, bits, sink)
-    o, lse = eager(q, k, v, made, sink) if real else watched(q, k, v, made)
+    made = call_of(lists, rules)
+    o, lse = eager(q, k, v, made, lists.sink) if real else watched(q, k, v, made)
     return o if o.shape[-1] == dim else o[..., :dim].contiguous(), lse
-
-
-def _no_keys(q: Tensor, k: Tensor, lists: Lists) -> bool:
-    """Whether there are rows that see the sink alone."""
-    if k.shape[-3] != 0 or 0 in (sequences(q, lists), q.shape[-3]):
-        return False
-    if lists.cu_q is not None or lists.q_lens is not None:
-        raise Error(
-            "unsupported", "sink given, no keys: expected a dense batch; it is packed or padded"
-        )
-    return True

@@ -249,7 +249,12 @@ def _intervals(mask: Any, parts: Any, rows: int, columns: int) -> Any:
     wrong = np.argwhere(seen != between)
     if len(wrong):
         b, h, row = wrong[0]
-        _refuse(mask, parts, b, h, row, first, last, columns)
+        raise Error(
+            "unsupported",
+            f"block_mask.mask_mod: row {row} sees columns {first[b, h, row]} and {last[b, h, row]}, but "
+            "not all between them: expected one interval of columns per row in partial blocks, as "
+            "documents, causal masks and windows have",
+        )
     return tuple(np.ascontiguousarray(x[..., :rows]) for x in (first, last))
 
 
@@ -273,21 +278,3 @@ def _seen(mask: Any, some: Any, rows: int, columns: int) -> Any:
     low = torch.where(any_, column[:, :1] + ones.argmax(-1), columns)
     high = torch.where(any_, column[:, -1:] - ones.flip(-1).argmax(-1), -1)
     return [x.cpu().numpy() for x in (low.int(), high.int(), made.sum(-1))]
-
-
-def _refuse(mask: Any, parts: Any, b: Any, h: Any, row: Any, first: Any, last: Any, columns: int) -> None:
-    """Raise the Error of a row that sees more than one interval."""
-    low, high = first[b, h, row], last[b, h, row]
-    mine = (parts[0] == b) & (parts[1] == h) & (parts[2] == row // BLOCK)
-    places = [x for j in sorted(parts[3, mine]) for x in range(j * BLOCK, min((j + 1) * BLOCK, columns))]
-    device = mask.kv_num_blocks.device
-    given = [torch.tensor(int(x), device=device) for x in (b, h, row)]
-    for place in (x for x in places if low <= x <= high):
-        if not mask.mask_mod(*given, torch.tensor(place, device=device)):
-            raise Error(
-                "unsupported",
-                f"block_mask.mask_mod: row {row} sees columns {low} and {high}, but not {place}: "
-                "expected one interval of columns per row in partial blocks, as documents, causal "
-                "masks and windows have",
-            )
-    raise Error("unsupported", f"block_mask.mask_mod: row {row} sees other columns when read again")

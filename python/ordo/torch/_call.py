@@ -23,7 +23,6 @@ from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
 from ._inputs import (
-    NO_LISTS,
     Call,
     Lists,
     Rules,
@@ -39,10 +38,11 @@ from ._inputs import (
 _CUDA = backend_limits("cuda")
 _autocasts = torch._C._is_any_autocast_enabled
 
-# Types of numbers that are known as they are; numbers() converts or refuses others, which may
+# Types of numbers that are known as they are; rules_of() converts or refuses others, which may
 # compare equal.
 _SIDES = {int, bool, type(None)}  # of a window
 _REALS = {int, float, bool, type(None)}
+_TRUTHS = {int, bool, str, type(None)}
 CACHED = 4096
 _known: dict[Any, Any] = {}  # by arguments without lists, head sizes, and whether on CUDA
 
@@ -137,10 +137,8 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
 
 def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
     """The call of these rules, for all that are like it; () if head sizes are to be filled."""
-    known: Call | tuple[()] = ()
-    if not (cuda and fill_width(dim, v_dim)):
-        plain_rules = _rules(numbers(Arguments(*rules)), dim, 0, 0)
-        known = call_of(NO_LISTS, plain_rules)
+    filled = cuda and fill_width(dim, v_dim)
+    known = () if filled else call_of(Lists(), rules_of(Arguments(*rules), dim))
     if len(_known) >= CACHED:
         _known.clear()
     _known[rules, dim, v_dim, cuda] = known
@@ -154,14 +152,13 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     """Convert the caller's arguments to those of the operator. `now`: draw seed and offset here, even
     if the operator could."""
     check_packed(a)
-    a = numbers(a)
     q, k, v = _cast(q, k, v)
     dim = q.shape[-1]
     if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
         dim = int(dim)
     lists, max_q, max_kv = _lists(q, k, a)
-    rules = _rules(a, dim, max_q, max_kv)
-    real, drops = plain(q, k, v), a.dropout_p > 0
+    rules = rules_of(a, dim, max_q, max_kv)
+    real, drops = plain(q, k, v), rules.dropout_p > 0
     if not real:
         _refuse_derivatives(q, k, v, a.sink)
     if drops and type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
@@ -175,7 +172,9 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
     wide = widened(q, k, v) if here and real else (q, k, v)
     if a.block_mask is not None:
-        lists = Lists(*lists[:7], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules))
+        lists = Lists(
+            *lists[:8], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules), lists.sink
+        )
     values = real and listed and (checked() or (drops and q.is_cpu))
     if values or (drops and not real):
         check(q, k, v, lists)
@@ -185,7 +184,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
         ask(*wide, call_of(lists, rules))
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
-    return q, k, v, lists if listed or drops or a.block_mask is not None else NO_LISTS, rules
+    return q, k, v, lists, rules
 
 
 def _refuse_derivatives(*tensors: Tensor | None) -> None:
@@ -237,11 +236,12 @@ def check_packed(a: Arguments) -> None:
 
 def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
-    slopes, max_q, max_kv = None, 0, 0
+    slopes, max_q, max_kv, sink = None, 0, 0, None
     if a.sink is not None:
-        if a.sink.shape != (q.shape[-2],):
-            raise Error("shape", f"sink.shape {tuple(a.sink.shape)}: expected ({q.shape[-2]},)")
+        if "DTensor" in (type(q).__name__, type(a.sink).__name__):
+            raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
         _refuse_complex("sink", a.sink)
+        sink = a.sink.to(device=q.device, dtype=torch.float32).contiguous()
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
     elif a.q_lens is not None or a.kv_lens is not None:
@@ -252,18 +252,20 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
-    return Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes), max_q, max_kv
+    made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink)
+    return made, max_q, max_kv
 
 
-def _rules(a: Arguments, dim: int, max_q: Any, max_kv: Any) -> Rules:
-    """The rules of arguments that numbers() has seen."""
+def rules_of(a: Arguments, dim: int, max_q: Any = 0, max_kv: Any = 0) -> Rules:
+    """The rules as plain numbers, also where tensors, NumPy scalars and lists are given."""
     scale = max(dim, 1) ** -0.5 if a.scale is None else float(real_of("scale", a.scale))
     if scale == 0:
         raise Error("argument", "scale 0: expected another number, or None for 1/sqrt(head_dim)")
     left, right = window_of(a.window)
     shard = () if a.shard is None else tuple(getattr(a.shard, x) for x in Shard.__dataclass_fields__)
+    softcap, dropout_p = real_of("softcap", a.softcap), real_of("dropout_p", a.dropout_p)
     return Rules(
-        max_q, max_kv, scale, mask_of(a.causal), left, right, a.softcap, a.dropout_p, a.keying, shard
+        max_q, max_kv, scale, mask_of(a.causal), left, right, softcap, dropout_p, a.keying, shard
     )
 
 
@@ -279,29 +281,6 @@ def with_prepared(a: Arguments) -> Arguments:
 
 
 # ---- numbers ----
-
-
-_TRUTHS = {int, bool, str, type(None)}
-
-
-def numbers(a: Arguments) -> Arguments:
-    """The arguments with plain numbers in place of tensors, NumPy scalars and lists."""
-    causal, window, scale, softcap, dropout_p, *_ = a
-    if (
-        type(window) is tuple and _SIDES.issuperset(map(type, (*window, a.max_q, a.max_kv)))
-        and type(causal) in _TRUTHS and type(scale) in _REALS and type(softcap) in (float, int)
-        and type(dropout_p) in (float, int)
-    ):  # fmt: skip
-        return a
-    return a._replace(
-        causal=causal if isinstance(causal, str) else bool(causal),
-        window=window_of(window),
-        scale=None if scale is None else real_of("scale", scale),
-        softcap=real_of("softcap", softcap),
-        dropout_p=real_of("dropout_p", dropout_p),
-        max_q=None if a.max_q is None else _whole("max_q", a.max_q),
-        max_kv=None if a.max_kv is None else _whole("max_kv", a.max_kv),
-    )
 
 
 OPEN = (-1, -1)
@@ -324,11 +303,12 @@ def window_of(window: Any) -> tuple[int, int]:
 
 
 def _side(x: Any) -> Any:
-    return -1 if x is None else max(_whole("window", x), -1)
+    return -1 if x is None else max(whole("window", x), -1)
 
 
-def _whole(name: str, x: Any) -> Any:
-    return x if isinstance(x, (int, SymInt)) else integer(name, x)
+def whole(name: str, x: Any) -> Any:
+    """An int, or None if x is."""
+    return x if x is None or isinstance(x, (int, SymInt)) else integer(name, x)
 
 
 def real_of(name: str, x: Any) -> float:
@@ -341,8 +321,7 @@ def real_of(name: str, x: Any) -> float:
 # ---- lengths ----
 
 
-class _Switch:
-    on = False
+_switch = [False]
 
 
 def check_lengths(on: bool = True) -> None:
@@ -354,11 +333,11 @@ def check_lengths(on: bool = True) -> None:
     the rows of the tensor, and that no sequence is longer than max_q or max_kv. It waits for the
     device, and cannot be captured in a CUDA graph. Lengths of CPU tensors are always checked.
     """
-    _Switch.on = on
+    _switch[0] = on
 
 
 def checked() -> bool:
-    return _Switch.on
+    return _switch[0]
 
 
 # ---- as the library takes them ----
@@ -388,6 +367,7 @@ def ends_of(
     cu_q: Tensor, cu_kv: Tensor | None, max_q: Any, max_kv: Any, same: bool
 ) -> tuple[Tensor, Tensor, int, int]:
     """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
+    max_q, max_kv = whole("max_q", max_q), whole("max_kv", max_kv)
     if cu_kv is None and max_kv is None:
         max_kv = max_q
     cu_kv = ends_beside(cu_q, cu_kv, same)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import torch
@@ -32,7 +30,12 @@ def set_keep_bits_memory(limit: int | float | None) -> None:
     of a result depends on the limit. To make none ahead, set ORDO_DROPOUT_MODE=fused.
     """
     global _limit
-    _limit = _SHARE if limit is None else _checked(limit)
+    share = isinstance(limit, float) and 0 < limit <= 1
+    if not (limit is None or share or (type(limit) is int and limit > 0)):
+        expected = "expected bytes (an int), a share of the free memory (a float in (0, 1]) or None"
+        more = "; ORDO_DROPOUT_MODE=fused makes none ahead"
+        raise Error("argument", f"memory of keep bits {limit!r}: {expected}{more}")
+    _limit = _SHARE if limit is None else limit
     f.ask_memory(_provide)
 
 
@@ -41,22 +44,6 @@ def set_mask_memory(limit: int | float | None) -> None:
     message = "ordo: set_mask_memory is set_keep_bits_memory now"
     warnings.warn(message, FutureWarning, stacklevel=2)
     set_keep_bits_memory(limit)
-
-
-def _checked(limit: Any) -> int | float:
-    expected = "expected bytes (an int), a share of the free memory (a float in (0, 1]) or None"
-    if isinstance(limit, float):
-        if not (math.isfinite(limit) and 0 < limit <= 1):
-            raise Error("argument", f"memory of keep bits {limit!r}: {expected}")
-        return limit
-    try:
-        size = None if isinstance(limit, bool) else index(limit)
-    except TypeError:
-        size = None
-    if size is None or size < 1:
-        more = "; ORDO_DROPOUT_MODE=fused makes none ahead" if size == 0 else ""
-        raise Error("argument", f"memory of keep bits {limit!r}: {expected}{more}")
-    return size
 
 
 @f.ASK_MEMORY
@@ -162,15 +149,16 @@ def prepare_dropout(
     plan recommends) and set_keep_bits_memory() leaves room. Results are the same in any case.
     """
     with torch.no_grad(), torch.autocast(torch.device(device).type, enabled=False):
-        default = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-        one = torch.empty(1, dtype=dtype or default, device=device)  # of which all rows are views
+        cuda = torch.device(device).type == "cuda"
+        shapes = q_shape, q_shape if k_shape is None else k_shape
+        width = fill_width(q_shape[-1], q_shape[-1]) if cuda else 0
+        kind = dtype or (torch.bfloat16 if cuda else torch.float32)
+        one = torch.empty(width or max(x[-1] for x in shapes), dtype=kind, device=device)
         if stream is not None and stream.device != one.device:
             raise Error("argument", f"stream.device {stream.device}: expected {one.device}, that of q")
         if not dropout_p > 0:
             raise Error("argument", f"dropout_p {dropout_p!r}: expected more than 0")
-        width = fill_width(q_shape[-1], q_shape[-1]) if one.is_cuda else 0
-        shapes = q_shape, q_shape if k_shape is None else k_shape
-        q, k = (one.expand(*x[:-1], width or x[-1]) for x in shapes)
+        q, k = (one[: width or x[-1]].expand(*x[:-1], -1) for x in shapes)  # rows are one row
         a = arguments(keywords, "q_lens", "kv_lens", "slopes", "prepared", "sink", "block_mask")
         q, k, _, lists, rules = prepare(q, k, k, a._replace(dropout_p=dropout_p), now=True)
     flags, *rest = call_of(lists, rules)

@@ -32,7 +32,7 @@ class Rules(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """The tensors that no gradient flows to."""
+    """The tensors beside q, k and v; a gradient flows to sink alone."""
 
     rng: Tensor | None = None  # seed and offset, int64
     cu_q: Tensor | None = None
@@ -41,16 +41,17 @@ class Lists(NamedTuple):
     kv_lens: Tensor | None = None
     sequence_ids: Tensor | None = None
     slopes: Tensor | None = None
+    bits: Tensor | None = None  # keep bits that were made ahead
     block_start: Tensor | None = None  # of a block mask; _blocks.py
     block_key: Tensor | None = None
     block_first: Tensor | None = None
     block_last: Tensor | None = None
+    sink: Tensor | None = None
 
 
-NO_LISTS = Lists()
 _FLAGS = (  # of Lists
-    f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES,
-    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST,
+    f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES, f.BITS,
+    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SINK,
 )  # fmt: skip
 _MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
@@ -61,7 +62,7 @@ _KEYINGS = {"ordo": 0, "fa2": f.FA2}
 Call = tuple[Any, ...]
 
 
-def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None, sink: Tensor | None = None) -> Call:
+def call_of(lists: Lists, rules: Rules) -> Call:
     """The call of these lists and rules."""
     if rules.keying not in _KEYINGS:
         raise Error("argument", f"keying {rules.keying!r}: expected ordo or fa2")
@@ -69,15 +70,9 @@ def call_of(lists: Lists, rules: Rules, bits: Tensor | None = None, sink: Tensor
     if rules.dropout_p > 0 and lists.rng is None:
         flags |= f.DRAW
     for x, flag in zip(lists, _FLAGS):
-        if flag == f.BLOCK_START and bits is not None:
-            flags |= f.BITS
-            more.append(bits)
         if x is not None:
             flags |= flag
             more.append(x)
-    if sink is not None:
-        flags |= f.SINK
-        more.append(sink)
     if rules.left != -1 or rules.right != -1 or lists.cu_q is not None or rules.shard:
         sizes = rules.left, rules.right, rules.max_q, rules.max_kv, *(rules.shard or (0,) * 7)
         return flags, rules.scale, more, rules.softcap, rules.dropout_p, sizes
@@ -92,14 +87,15 @@ def lists_of(flags: int, more: Any) -> Lists:
     return Lists(*[given.get(flag) for flag in _FLAGS])
 
 
-def rules_of(flags: int, scale: float, softcap: float, dropout_p: float, sizes: Any) -> Rules:
-    """The rules of a call."""
+def opened(
+    flags: int, scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0, sizes: Any = ()
+) -> tuple[Lists, Rules]:
+    """The lists and rules of a call."""
     left, right, max_q, max_kv, *shard = sizes or (-1, -1, 0, 0)
     mask = next(word for word, flag in _MASKS.items() if flag == flags & (f.CAUSAL | f.TOP_LEFT))
     keying = "fa2" if flags & f.FA2 else "ordo"
-    return Rules(
-        max_q, max_kv, scale, mask, left, right, softcap, dropout_p, keying, tuple(shard)
-    )
+    rules = max_q, max_kv, scale, mask, left, right, softcap, dropout_p, keying, tuple(shard)
+    return lists_of(flags, more), Rules(*rules)
 
 
 def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
@@ -134,11 +130,8 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
 def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
     """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
     flags, *rest = call
-    try:
-        line: Tensor = f.keep_bits(q, k, v, flags | f.ASK, *rest)
-        return line
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+    line: Tensor = f.run(f.keep_bits, q, k, v, flags | f.ASK, *rest)
+    return line
 
 
 def plan_of(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Plan:
@@ -188,7 +181,8 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0,
     # Tensors with data come here too if a single one is on the meta device.
     place = next((x.device for x in given.values() if not x.is_meta), q.device)
     for name, x in given.items():
-        shape, dtype = expected.get(name, (x.shape, torch.int32))  # those of a block mask
+        kind = torch.uint8 if name == "bits" else torch.int32  # else those of a block mask
+        shape, dtype = expected.get(name, (x.shape, kind))
         if x.shape != shape:
             raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
         if x.dtype != dtype:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._inputs import Lists, Rules, call_of, check, lists_of, rules_of, sequences
+from ._inputs import Lists, Rules, call_of, check, opened, sequences
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
 
@@ -27,12 +27,8 @@ def kept_elements(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -
     return made
 
 
-def _opened(flags: int, scale: float, more: Any, *rest: Any) -> tuple[Lists, Rules]:
-    return lists_of(flags, more), rules_of(flags, scale, *rest, *(0.0, 0.0, ())[len(rest) :])
-
-
 def _kept_elements(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Tensor:
-    lists, rules = _opened(flags, *call)
+    lists, rules = opened(flags, *call)
     bits = f.keep_bits(q, k, v, flags | f.HIDDEN, *call)
     rows, columns = _longest(q, k, lists, rules)
     kept = _unpack(_blocks(bits.view(torch.int32), q, k, lists, rules))[:, :, :rows, :columns]
@@ -46,7 +42,7 @@ f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 
 @torch.library.register_fake("ordo::kept_elements", lib=f.library)
 def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Tensor:
-    lists, rules = _opened(*call)
+    lists, rules = opened(*call)
     check(q, k, v, lists, rules.dropout_p)
     shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
     return q.new_empty(shape, dtype=torch.bool)

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
-from ._inputs import Call, check, lists_of, rows_first, saved_rows_first
+from ._inputs import Call, check, lists_of, opened, rows_first, saved_rows_first
 
 
 Pair = tuple[Tensor, Tensor]  # o and lse
@@ -169,26 +169,21 @@ for _name in ("eager_forward", "eager_backward", "backward_part", "keep_bits", "
 
 # ---- fake kernels ----
 
-_REST = (0.0, 0.0, ())  # the defaults of softcap, dropout_p and sizes
-
-
 def _fake(name: str) -> Any:
     return torch.library.register_fake(f"ordo::{name}", lib=f.library)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, call: Any, saved: Any = {}) -> Any:
     """q, k and v with rows first, or an Error where tensors contradict each other."""
-    flags, _, more, *rest = call
-    all_of: list[Any] = [*rest, *_REST[len(rest) :]]
-    dropout_p = all_of[1]
+    flags, _, more, *_ = call
+    lists, rules = opened(*call)
     if flags & f.HEADS_FIRST:
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x.dim() != 4:
                 raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
     rows: Any = rows_first(flags, q, k, v)
-    sink = more[-1] if flags & f.SINK else None
     saved = {name: None if x is None else saved_rows_first(flags, name, x) for name, x in saved.items()}
-    check(rows[0], rows[1], rows[2], lists_of(flags, more), dropout_p, sink=sink, **saved)
+    check(rows[0], rows[1], rows[2], lists, rules.dropout_p, **saved)
     return rows
 
 

@@ -27,7 +27,7 @@ from torch.nn.attention import register_flash_attention_impl
 from .._library import Error
 from . import _front as f
 from ._attention import run_inputs
-from ._call import Arguments, rng_of
+from ._call import Arguments, rng_of, rules_of
 from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
@@ -62,47 +62,17 @@ class _Active:
         self._libraries = []
 
 
-# ---- passes, whatever the operator ----
-
-
-def _rules(
-    q: Tensor, mask: str, dropout_p: float, scale: float | None, longest: tuple[Any, Any] = (0, 0),
-    left: int | None = None, right: int | None = None,
-) -> Rules:  # fmt: skip
-    if scale == 0:  # to the library 0 means the default
-        raise RuntimeError(
-            "ORDO flash attention: scale 0: expected another number, or None for 1/sqrt(head_dim)"
-        )
-    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    first, second = (-1 if x is None else int(x) for x in (left, right))
-    return Rules(*longest, scale, mask, first, second, 0.0, dropout_p, "ordo", ())
-
-
-def _named(which: str, run: Any, *given: Any) -> Any:
-    """A pass whose results are laid out as its inputs are, and whose errors are PyTorch's."""
-    *tensors, flags = given
-    try:
-        return run(*tensors, flags=flags | f.LIKE_Q)
-    except Error as error:
-        raise RuntimeError(f"ORDO flash attention {which}: {error}") from error
-
-
-def _backward_of(saved: Any, lists: Lists, rules: Rules, flags: int) -> Any:
-    dout, q, k, v, o, lse = saved
-    return _named("backward", backward, Saved(q, o, lse, dout, None), k, v, lists, rules, flags)
-
-
 # ---- aten's operators on CUDA ----
 
 
-def _of_packed(
-    q: Tensor, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any, rng: Any, dropout_p: float,
-    is_causal: bool, scale: Any, window_size_left: Any = None, window_size_right: Any = None,
+def _described(
+    q: Tensor, cu_q: Any = None, cu_k: Any = None, max_q: Any = 0, max_k: Any = 0, rng: Any = None,
+    dropout_p: float = 0.0, causal: Any = False, scale: Any = None, window_size_left: Any = None,
+    window_size_right: Any = None,
 ) -> tuple[Lists, Rules]:  # fmt: skip
     longest = (0, 0) if cu_q is None else (max(int(max_q), 1), max(int(max_k), 1))
-    mask = "causal" if is_causal else "full"
-    rules = _rules(q, mask, dropout_p, scale, longest, window_size_left, window_size_right)
-    return Lists(rng if dropout_p > 0 else None, cu_q, cu_k), rules
+    a = Arguments(causal, (window_size_left, window_size_right), scale, dropout_p=dropout_p)
+    return Lists(rng if dropout_p > 0 else None, cu_q, cu_k), rules_of(a, q.shape[-1], *longest)
 
 
 def _flash_forward(
@@ -114,18 +84,15 @@ def _flash_forward(
     if block_table is not None:
         return _flash_paged(
             query, key, value, cum_seq_q, cum_seq_k, max_q, seqused_k, block_table, is_causal, scale,
-            refused={"dropout_p": dropout_p or None, "alibi_slopes": alibi_slopes}, **window,
+            dropout_p or None, alibi_slopes, **window,
         )  # fmt: skip
-    refused = dict(seqused_k=seqused_k)
-    refused["alibi_slopes"] = alibi_slopes  # aten's backward does not get them
-    for name, given in refused.items():
-        if given is not None:
-            raise RuntimeError(f"ORDO flash attention forward: {name} given: not supported here")
+    # aten's backward does not get slopes
+    _refuse("block_table None", seqused_k=seqused_k, alibi_slopes=alibi_slopes)
     rng = rng_of(query) if dropout_p > 0 else torch.zeros(2, dtype=torch.int64, device=query.device)
-    call = _of_packed(
+    call = _described(
         query, cum_seq_q, cum_seq_k, max_q, max_k, rng, dropout_p, is_causal, scale, **window
     )
-    out, lse = _named("forward", forward, query, key, value, *call, flags)
+    out, lse = forward(query, key, value, *call, flags | f.LIKE_Q)
     q, k, v = (x.transpose(1, 2) if flags else x for x in (query, key, value))
     debug = query.new_empty(0)
     if return_debug_mask and dropout_p > 0 and not empty(q, k, call[0]):
@@ -136,28 +103,28 @@ def _flash_forward(
 
 def _flash_paged(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Any, cu_k: Any, max_q: Any, used: Any, table: Tensor,
-    is_causal: bool, scale: Any, refused: dict[str, Any], window_size_left: Any = None,
+    is_causal: bool, scale: Any, dropout_p: Any, alibi_slopes: Any, window_size_left: Any = None,
     window_size_right: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Keys in pages, (page, row, head, dim); lengths are seqused_k, or those between cum_seq_k."""
-    refused["cum_seq_k and seqused_k not"] = True if cu_k is None and used is None else None
-    for name, given in refused.items():
-        if given is not None:
-            raise RuntimeError(f"ORDO flash attention forward: {name} given, with block_table")
-    left, right = (-1 if x is None else int(x) for x in (window_size_left, window_size_right))
-    lens = cu_k.diff() if used is None else used
-    longest = None if cu_q is None else int(max_q)
+    _refuse("block_table given", dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    if cu_k is None and used is None:
+        raise Error("argument", "cum_seq_k and seqused_k None: expected one of them with block_table")
     a = Arguments(
-        is_causal, (left, right), scale, cu_q=cu_q, max_q=longest, kv_lens=lens,
+        is_causal, (window_size_left, window_size_right), scale, cu_q=cu_q,
+        max_q=None if cu_q is None else int(max_q), kv_lens=cu_k.diff() if used is None else used,
         page_table=table,
     )  # fmt: skip
-    try:
-        with torch.no_grad():
-            out, lse = run_inputs(q, k, v, a)[:2]
-    except Error as error:
-        raise RuntimeError(f"ORDO flash attention forward: {error}") from error
+    with torch.no_grad():
+        out, lse = run_inputs(q, k, v, a)[:2]
     rng = torch.zeros(2, dtype=torch.uint64, device=q.device)
     return out, lse, rng, torch.zeros((), dtype=torch.uint64, device=q.device), q.new_empty(0)
+
+
+def _refuse(beside: str, **given: Any) -> None:
+    for name, x in given.items():
+        if x is not None:
+            raise Error("unsupported", f"{name} given, {beside}: expected None")
 
 
 def _flash_backward(
@@ -165,11 +132,12 @@ def _flash_backward(
     cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any, dropout_p: float, is_causal: bool,
     rng_state: Tensor, unused: Tensor, *, scale: Any = None, flags: int = 0, **window: Any,
 ) -> Any:  # fmt: skip
-    rng = rng_state.view(torch.int64)
-    call = _of_packed(
-        query, cum_seq_q, cum_seq_k, max_q, max_k, rng, dropout_p, is_causal, scale, **window
-    )
-    return _backward_of((grad_out, query, key, value, out, logsumexp), *call, flags)
+    call = _described(
+        query, cum_seq_q, cum_seq_k, max_q, max_k, rng_state.view(torch.int64), dropout_p, is_causal,
+        scale, **window,
+    )  # fmt: skip
+    rows = Saved(query, out, logsumexp, grad_out, None)
+    return backward(rows, key, value, *call, flags | f.LIKE_Q)
 
 
 def _sdpa_forward(
@@ -201,10 +169,10 @@ def _is_ours(query: Tensor, dropout_p: float, attn_mask: Tensor | None) -> bool:
     return attn_mask is None and not dropout_p > 0 and query.dtype in DTYPES
 
 
-def _top_left(query: Tensor, key: Tensor, is_causal: bool, scale: Any) -> tuple[Lists, Rules]:
+def _on_cpu(query: Tensor, key: Tensor, is_causal: bool, scale: Any) -> tuple[Lists, Rules]:
     """Of equal lengths the same plan as on the other routes, for the mask is the same."""
-    causal = "causal" if query.shape[2] == key.shape[2] else "causal-top-left"
-    return Lists(), _rules(query, causal if is_causal else "full", 0.0, scale)
+    causal = True if query.shape[2] == key.shape[2] else "top-left"
+    return _described(query, causal=is_causal and causal, scale=scale)
 
 
 def _cpu_forward(
@@ -213,8 +181,8 @@ def _cpu_forward(
 ) -> Any:  # fmt: skip
     if not _is_ours(query, dropout_p, attn_mask):
         return _run_theirs(_CPU, (query, key, value, dropout_p, is_causal), attn_mask, scale)
-    call = _top_left(query, key, is_causal, scale)
-    out, lse = _named("forward", forward, query, key, value, *call, f.HEADS_FIRST)
+    call = _on_cpu(query, key, is_causal, scale)
+    out, lse = forward(query, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
 
 
@@ -222,10 +190,11 @@ def _cpu_backward(
     grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
     dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None, scale: Any = None,
 ) -> Any:  # fmt: skip
-    saved = grad_out, query, key, value, out, logsumexp
     if not _is_ours(query, dropout_p, attn_mask):
-        return _run_theirs(f"{_CPU}_backward", (*saved, dropout_p, is_causal), attn_mask, scale)
-    grads = _backward_of(saved, *_top_left(query, key, is_causal, scale), f.HEADS_FIRST)
+        given = grad_out, query, key, value, out, logsumexp, dropout_p, is_causal
+        return _run_theirs(f"{_CPU}_backward", given, attn_mask, scale)
+    rows, call = Saved(query, out, logsumexp, grad_out, None), _on_cpu(query, key, is_causal, scale)
+    grads: Any = backward(rows, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
 
 

@@ -77,10 +77,10 @@ def allowed(v: Values, situation: str) -> bool:
         return False
     if v["blocks"] == "given" and (situation == "dtensor" or v["shard"] == "given" or empty):
         return False
+    if empty and (packed or v["layout"] == "padded") and v["sink"] == "given":
+        return False  # rows that see the sink alone, of which the oracle knows in dense batches
     if v["shard"] == "given" and (v["mask"] == "top-left" or v["layout"] == "gaps" or empty):
         return False
-    if empty and (packed or v["layout"] == "padded") and v["sink"] == "given":
-        return False  # refused: the library has no rows that see the sink alone there
     if empty and v["layout"] == "gaps" or v["lengths"] == "no sequence" and v["layout"] != "dense":
         return False
     if situation in TRACED and (v["layout"] == "gaps" and situation != "compile" or v["strides"] == "negative"):
@@ -197,6 +197,8 @@ class Case:
         widest = max(self.q.shape[-1], self.v.shape[-1])
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
+        if self.device == "cuda" and self.values["lengths"] == "no keys" and self.sink is not None:
+            return "backend cuda expects keys"
         return ""
 
     def build(self) -> None:

@@ -242,9 +242,9 @@ def test_operators_refuse_lists_that_do_not_fit():
         (0xF00, (start.expand(3, 1, 5), key, first, last), r"start.shape .*expected \(2, 1, 5\)"),
         (0xF00, (start, key, first, last.expand(1, 4, 400)), r"last.shape .*expected \(1, 1, 400\)"),
         (0xF00, (start, key, first, torch.stack((last, last), -1)[..., 0]), "expected a contiguous tensor"),
-        (0x700, (start, key, first), "first and last or none"),
-        (0x100, (start,), "expected start and key"),
-        (0xC00, (first, last), "expected start and key"),
+        (0x700, (start, key, first), "first, block_mask.last: expected both or none"),
+        (0x100, (start,), "start, block_mask.key: expected both or none"),
+        (0xC00, (first, last), "block_mask.start None"),
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=says):
             torch.ops.ordo.forward(q, k, v, flags, 0.25, more)

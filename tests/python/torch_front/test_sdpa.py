@@ -192,7 +192,7 @@ def test_what_is_not_there_raises_as_pytorch_expects(active):
     zero = "scale 0: expected another number"
     for call, words in (
         (lambda: _sdpa._flash_forward(*packed, 0.0, False, False, seqused_k=ends), "seqused_k given"),
-        (lambda: _sdpa._flash_forward(*packed, 1.0, False, False), "ORDO flash attention forward: dropout.p"),
+        (lambda: _sdpa._flash_forward(*packed, 1.0, False, False), "dropout.p"),
         (lambda: F.scaled_dot_product_attention(q, q, q, scale=0.0), zero),
         (lambda: _sdpa._sdpa_forward(q, q, q, scale=0.0), zero),
         (lambda: _sdpa._flash_forward(q, q, q, None, None, 8, 8, 0.0, False, False, scale=0.0), zero),

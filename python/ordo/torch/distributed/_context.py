@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from .._call import Arguments, arguments, as_int32, check_packed, numbers, prepare, rng_of, widened
+from .._call import Arguments, arguments, as_int32, check_packed, prepare, rng_of, whole, widened
 from .._inputs import Lists, Rules, ask, call_of, check, check_each, check_ends
 from . import _heads
 from ._agree import Facts, agree
@@ -64,8 +64,7 @@ def context_parallel_attention(
         given = _given(q, k, v, a, method, layout)
     except Exception as error:  # raised by agree(), after the other ranks have heard of it
         failure = error
-    device = q.device if isinstance(q, Tensor) else None
-    found = agree(ranks, WHAT, given.facts if given else {}, failure, _FREE, device)
+    found = agree(ranks, WHAT, given.facts if given else {}, failure, _FREE)
     assert given is not None
     return _attend(ranks, given, found)
 
@@ -95,7 +94,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         if a.shard is not None and getattr(a.shard, name):
             wrong = f"shard.{name} {getattr(a.shard, name)}"
             raise Error("argument", f"{wrong}: expected 0; the layout places rows")
-    a, given, packed = numbers(a), a, a.cu_q is not None
+    given, packed = a, a.cu_q is not None
     check_packed(a)
     if packed:
         q, k, v = q[None], k[None], v[None]
@@ -111,27 +110,23 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     for name in _LENGTHS:
         if lists[name] is not None:
             lists[name] = as_int32(name, lists[name]).to(q.device)
-    a = a._replace(**lists)
+    a = a._replace(**lists, max_q=whole("max_q", a.max_q), max_kv=whole("max_kv", a.max_kv))
     slopes = None if a.slopes is None else a.slopes.to(q.device, torch.float32).contiguous()
     with torch.no_grad():
         some = (q[0], k[0], v[0]) if packed else (q, k, v)
         check(*some, Lists(slopes=slopes, **lists))
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
+    own_draw, pair = a.seed is None and a.rng_state is None, None if rng is None else rng.tolist()
     facts = {
         "packed": packed, "method": method, "layout": layout, "dtype": str(q.dtype),
         "device": q.device.type, "batch": q.shape[0], "rows": q.shape[-3],
         "columns": k.shape[-3], "heads": q.shape[-2], "kv_heads": k.shape[-2],
-        "head_dim": q.shape[-1], "v_head_dim": v.shape[-1], "causal": rules.mask,
-        "window": (rules.left, rules.right), "max_q": a.max_q, "max_kv": a.max_kv,
+        "head_dim": q.shape[-1], "v_head_dim": v.shape[-1],
+        **rules._asdict(), "max_q": a.max_q, "max_kv": a.max_kv,
+        "seed": "drawn" if own_draw else pair, "drawn": pair if own_draw else None,
     }  # fmt: skip
-    facts |= {name: getattr(rules, name) for name in ("scale", "softcap", "dropout_p", "keying", "shard")}
-    pair = None if rng is None else rng.tolist()
-    facts |= {"seed": pair, "drawn": None}
-    if a.seed is None and a.rng_state is None:
-        facts |= {"seed": "drawn", "drawn": pair}
-    grad = torch.is_grad_enabled()
     for name, x in (("q", q), ("k", k), ("v", v)):
-        facts[f"{name}.requires_grad"] = grad and x.requires_grad
+        facts[f"{name}.requires_grad"] = torch.is_grad_enabled() and x.requires_grad
     for name in (*_LISTS, "slopes"):
         x = getattr(given, name)
         facts[name] = None if x is None else x.tolist()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from .._inputs import Lists, lists_of
+from .._inputs import Lists, opened
 
 Placements = list[Any]
 
@@ -47,20 +47,15 @@ def _lists(lists: Lists, along: str) -> Placements:
 
 def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placements]]:
     """Placements of q and its like, of lse, and of flags and what follows: each an allowed way."""
-    _, more, *numbers = rest
-    lists, dropout_p, sizes = lists_of(flags, more), 0.0, ()
-    if len(numbers) > 1:
-        dropout_p = numbers[1]
-    if len(numbers) > 2:
-        sizes = numbers[2]
+    lists, rules = opened(flags, *rest)
 
     def others(along: str) -> Placements:
         # The tensors of a list are counted one by one.
-        return [None, None, *_lists(lists, along), *[None] * len(numbers)]
+        return [None, None, *_lists(lists, along), *[None] * (len(rest) - 2)]
 
     packed = lists.cu_q is not None
     ways = [(Replicate(), Replicate(), others("none"))]
-    if dropout_p > 0 or any(sizes[4:]) or lists.block_start is not None:
+    if rules.dropout_p > 0 or any(rules.shard) or lists.block_start is not None:
         return ways
     heads, of_lse = (1, 0) if packed else (2, 1)
     if k.shape[heads] % q.mesh.size() == 0:
