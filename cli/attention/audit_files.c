@@ -180,6 +180,12 @@ static int read_numbers(const cli_audit_record *r, const char *word, const char 
     return *numbers ? CLI_OK : cli_out_of_memory();
 }
 
+static int no_mask(bool seen)
+{
+    return cli_error(CLI_UNSUPPORTED, "a pass with %s: its record does not hold it",
+                     seen ? "seen" : "a block mask");
+}
+
 static int read_word(cli_audit_record *r, const char *word)
 {
     const char *equals = strchr(word, '='), *value = equals ? equals + 1 : "";
@@ -201,8 +207,8 @@ static int read_word(cli_audit_record *r, const char *word)
         return read_numbers(r, word, value, &r->kv_numbers);
     if (IS("sinks"))
         return r->arrays[CLI_AUDIT_SINK].path ? CLI_OK : bad_inputs(word, "a tensor sink, too");
-    if (IS("block-mask"))
-        return cli_error(CLI_UNSUPPORTED, "a pass with a block mask: its record does not hold it");
+    if (IS("block-mask") || IS("seen"))
+        return no_mask(IS("seen"));
 #undef IS
     return bad_inputs(word, "seed, offset, and the lengths that the plan's layout needs");
 }
@@ -223,8 +229,8 @@ static int read_inputs(cli_audit_record *r)
             at = end + !last;
         }
     }
-    if (r->problem.blocks.entries > 0)
-        return cli_error(CLI_UNSUPPORTED, "a pass with a block mask: its record does not hold it");
+    if (r->problem.blocks.entries > 0 || r->problem.seen.on)
+        return no_mask(r->problem.seen.on);
     if (r->problem.layout != ORDO_DENSE && !(r->q_numbers && r->kv_numbers))
         return cli_error(CLI_FAILED, "ordo.inputs: no %s; the plan's layout needs them",
                          r->problem.layout == ORDO_PACKED ? "cu-seqlens and cu-seqlens-kv"
@@ -281,7 +287,7 @@ static void shape_text(const int64_t *shape, int dims, char *text, size_t capaci
 
 static int check_tensor(const cli_audit_record *r, int which)
 {
-    static const char *const elements[] = { "f32", "bf16", "f16", "16-bit integers" };
+    static const char *const elements[] = { "f32", "bf16", "f16", "16-bit integers", "bool" };
     const cli_array *a = &r->arrays[which];
     const bool f32 = which == CLI_AUDIT_LSE || which >= CLI_AUDIT_DLSE;
     const cli_element expected = f32                             ? CLI_ELEMENT_F32

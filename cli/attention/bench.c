@@ -87,10 +87,9 @@ static int measure(const request *r, const ordo_plan *plan, cli_stage *stage,
                    cli_bench_report *report, samples *s)
 {
     const cli_tensors *t = stage->tensors;
-    const double pairs =
-        stage->device && !t->block_mask
-            ? cli_work_nominal_pairs(&t->problem, t->q_numbers, t->kv_numbers)
-            : cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers, t->block_mask);
+    const double pairs = stage->device && !t->mask
+                             ? cli_work_nominal_pairs(&t->problem, t->q_numbers, t->kv_numbers)
+                             : cli_work_pairs(&t->problem, t->q_numbers, t->kv_numbers, t->mask);
     stage->call.seed = report->is.seed;
     stage->call.offset = report->is.offset;
     stage->call.threads = (int)report->is.threads;
@@ -125,7 +124,7 @@ static int bench_problem(const request *r, size_t index, cli_bench_report *repor
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
                                               NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
-    tensors.block_mask = cli_problem_mask(words, &problem);
+    tensors.mask = cli_problem_mask(words, &problem);
     if (status == CLI_OK)
         status = cli_stage_open(&stage, plan, &tensors, r->job.dropout);
     for (size_t i = 0; i < count && status == CLI_OK; i++) {

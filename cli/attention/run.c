@@ -58,7 +58,7 @@ static int run_problem(const request *r, const ordo_problem *problem, cli_run_re
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, words->q_numbers, words->kv_numbers,
                                               NULL, words->seed, r->job.sinks))
         status = cli_out_of_memory();
-    tensors.block_mask = cli_problem_mask(words, problem);
+    tensors.mask = cli_problem_mask(words, problem);
     if (status == CLI_OK)
         status = cli_inputs_load(&r->inputs, &tensors);
     if (status == CLI_OK)
@@ -99,8 +99,9 @@ static int run_request(request *r)
     if ((r->inputs.out_dir || r->inputs.save) && problems > 1)
         return cli_usage("--%s: expected one problem, no lists",
                          r->inputs.out_dir ? "out-dir" : "save");
-    if (r->inputs.save && words->block_mask)
-        return cli_usage("--save: expected no block mask, which has no place in the file");
+    if (r->inputs.save && words->masks)
+        return cli_usage("--save: expected no %s, which has no place in the file",
+                         words->seen ? "--seen" : "block mask");
     CLI_TRY(cli_outputs_check(&r->inputs));
     const size_t runs = words->threads.count > 0 ? words->threads.count : 1;
     cli_run_report *reports = calloc(problems * runs, sizeof *reports);

@@ -62,7 +62,7 @@ static int open_files(cli_inputs *in)
 
 static const char *element_name(cli_element element)
 {
-    static const char *const all[] = { "f32", "bf16", "f16", "16-bit integers" };
+    static const char *const all[] = { "f32", "bf16", "f16", "16-bit integers", "bool" };
     return all[element];
 }
 
@@ -76,6 +76,8 @@ static int take_dtype(const cli_inputs *in, cli_problem *words)
         const int dtype = integers ? ORDO_BF16 : (int)a->element; /* in the order of ordo_dtype */
         if (a->path == NULL)
             continue;
+        if (a->element == CLI_ELEMENT_BOOL)
+            return cli_usage("%s of %s is bool: expected f32, bf16 or f16", names[i], a->path);
         if (a->element != q->element)
             return cli_usage("%s of %s is %s, and q of %s is %s", names[i], a->path,
                              element_name(a->element), q->path, element_name(q->element));

@@ -129,8 +129,9 @@ static int finish(request *r)
     cli_list *threads = &r->runs.job.problem.threads, *grids = &r->runs.grids;
     CLI_TRY(cli_job_finish(&r->runs.job));
     CLI_TRY(cli_report_check(&r->runs.job.problem.json, r->write));
-    if (r->runs.cut >= 0 && r->runs.job.problem.block_mask)
-        return cli_usage("--cut: expected no --block-mask; its lists are those of whole sequences");
+    if (r->runs.cut >= 0 && r->runs.job.problem.masks)
+        return cli_usage("--cut: expected no --%s; its lists are those of whole sequences",
+                         r->runs.job.problem.seen ? "seen" : "block-mask");
     const ordo_backend backend = r->runs.job.options.backend;
     if (r->runs.page > 0 && r->runs.cut != CLI_CUT_DECODE)
         return cli_usage("--page: expected --cut decode");

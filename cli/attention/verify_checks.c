@@ -7,11 +7,11 @@
 #include "attention/verify_checks.h"
 
 #include "attention/verify_cut.h"
-#include "kit/block_mask.h"
 #include "kit/child.h"
 #include "kit/execute.h"
 #include "kit/message.h"
 #include "kit/output.h"
+#include "kit/seen.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -229,9 +229,9 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     alone.total_q = alone.total_kv = 0;
     if (alone.q_len == 0 || alone.kv_len == 0)
         return CLI_OK;
-    if (t->first.block_mask)
-        CLI_TRY(cli_block_mask_part(t->first.block_mask, alone.q_len, alone.kv_len, &mask));
-    if (mask)
+    if (t->first.mask)
+        CLI_TRY(cli_mask_part(t->first.mask, alone.q_len, alone.kv_len, &mask));
+    if (mask && !alone.seen.on)
         alone.blocks.entries = mask->entries > 0 ? mask->entries : 1;
     ordo_status created =
         ordo_plan_create(&plan, &alone, t->request->job.problem.machine, &t->request->job.options);
@@ -240,20 +240,20 @@ static int run_alone(trial *t, int64_t b, cli_check *c)
     int status = cli_library(created);
     if (status == CLI_OK && strcmp(info.numeric_key, t->info.numeric_key) != 0) {
         ordo_plan_destroy(plan); /* the shape made ordo replace the order: other bits, rightly */
-        ordo_block_mask_destroy(mask);
+        cli_mask_destroy(mask);
         return CLI_OK;
     }
     if (status == CLI_OK && !cli_tensors_make(&tensors, plan, NULL, NULL, &b,
                                               t->request->job.problem.seed, t->request->job.sinks))
         status = cli_out_of_memory();
-    tensors.block_mask = mask;
+    tensors.mask = mask;
     if (status == CLI_OK)
         status = run_once(t, plan, &tensors);
     c->runs += status == CLI_OK;
     note(t, c, status == CLI_OK && cli_compare_sequence(&t->first, b, &tensors, 0, &d), &d);
     cli_tensors_free(&tensors);
     ordo_plan_destroy(plan);
-    ordo_block_mask_destroy(mask);
+    cli_mask_destroy(mask);
     return status;
 }
 
@@ -300,7 +300,7 @@ static int run_reversed(trial *t, const int32_t *q, const int32_t *kv, int64_t *
     if (!cli_tensors_make(&tensors, t->plan, q, kv, ids, t->request->job.problem.seed,
                           t->request->job.sinks))
         return cli_out_of_memory();
-    tensors.block_mask = t->first.block_mask;
+    tensors.mask = t->first.mask;
     cli_progress_start(c->name);
     const int status = run_once(t, t->plan, &tensors);
     cli_progress_stop();
@@ -412,8 +412,7 @@ static bool allocate(trial *t)
 
 static void set_mask(trial *t)
 {
-    t->first.block_mask = t->again.block_mask =
-        cli_problem_mask(&t->request->job.problem, &t->problem);
+    t->first.mask = t->again.mask = cli_problem_mask(&t->request->job.problem, &t->problem);
 }
 
 /* Where all other runs take place. */

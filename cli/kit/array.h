@@ -15,7 +15,8 @@ typedef enum cli_element {
     CLI_ELEMENT_F32,
     CLI_ELEMENT_BF16,
     CLI_ELEMENT_F16,
-    CLI_ELEMENT_BITS16 /* 16 bits of unknown meaning: bf16 in .npy */
+    CLI_ELEMENT_BITS16, /* 16 bits of unknown meaning: bf16 in .npy */
+    CLI_ELEMENT_BOOL    /* in .npy only */
 } cli_element;
 
 enum { CLI_ARRAY_DIMS = 8 };

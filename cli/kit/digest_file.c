@@ -3,8 +3,8 @@
 #include "kit/digest_file.h"
 
 #include "kit/array.h"
-#include "kit/block_mask.h"
 #include "kit/message.h"
+#include "kit/seen.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,8 +39,9 @@ char *cli_digest_inputs(const cli_tensors *t, uint64_t seed, uint64_t offset)
         print_numbers(out, "q-lens", t->q_numbers, p->batch);
         print_numbers(out, "kv-lens", t->kv_numbers, p->batch);
     }
-    if (t->block_mask)
-        fprintf(out, " block-mask=%016" PRIx64, cli_block_mask_digest(t->block_mask));
+    if (t->mask)
+        fprintf(out, " %s=%016" PRIx64, t->problem.seen.on ? "seen" : "block-mask",
+                cli_mask_digest(t->mask));
     if (t->sinks)
         fprintf(out, " sinks");
     const bool bad = ferror(out) != 0;

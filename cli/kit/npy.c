@@ -88,8 +88,10 @@ static bool read_descr(reader *r, cli_array *array)
         array->element = CLI_ELEMENT_F16;
     else if (strcmp(type, "u2") == 0 || strcmp(type, "V2") == 0)
         array->element = CLI_ELEMENT_BITS16;
+    else if (strcmp(type, "b1") == 0)
+        array->element = CLI_ELEMENT_BOOL;
     else
-        return bad(r, "descr '%s': expected '<f4', '<f2', or '<u2' for bf16", descr);
+        return bad(r, "descr '%s': expected '<f4', '<f2', '<u2' for bf16, or '|b1'", descr);
     return true;
 }
 
@@ -160,7 +162,9 @@ static bool read_dictionary(reader *r, cli_array *array)
 static bool check_data(const reader *r, cli_array *array, int64_t file_bytes)
 {
     const int64_t there = file_bytes - array->offset;
-    const int64_t width = array->element == CLI_ELEMENT_F32 ? 4 : 2;
+    const int64_t width = array->element == CLI_ELEMENT_F32    ? 4
+                          : array->element == CLI_ELEMENT_BOOL ? 1
+                                                               : 2;
     if (!cli_array_size(array->shape, array->dims, width, &array->bytes))
         return bad(r, "shape: more than 2^62 bytes");
     if (there != array->bytes)

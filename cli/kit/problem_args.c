@@ -4,6 +4,7 @@
 #include "kit/block_mask.h"
 #include "kit/device.h"
 #include "kit/message.h"
+#include "kit/seen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +40,8 @@ cli_section cli_problem_section(cli_problem *p)
                  "keys to the left and right that a row sees; -1 = all"),
         OPT_TEXT("--block-mask", "chunk:N|documents:N,N..|FILE", &p->block_mask,
                  "narrow the mask to chunks, to documents, or by a file"),
+        OPT_TEXT("--seen", "P[:SEED]|FILE.npy", &p->seen,
+                 "narrow it to drawn elements, or to those of a file"),
         OPT_REAL("--scale", "X", &p->scale,
                  "factor of the products of q and k (default 1/sqrt(dim))"),
         OPT_REAL("--softcap", "X", &p->softcap, "cap of the logits (default 0: none)"),
@@ -203,6 +206,10 @@ static int check_layout(const cli_problem *p)
         return cli_usage("--block-mask: the plan has %s; expected this option %s",
                          p->block_mask ? "no block mask" : "a block mask",
                          p->block_mask ? "in ordo plan" : "with it");
+    if (p->planned.seen.on != (p->seen != NULL))
+        return cli_usage("--seen: the plan has %s; expected this option %s",
+                         p->seen ? "no element mask" : "an element mask",
+                         p->seen ? "in ordo plan" : "with it");
     return CLI_OK;
 }
 
@@ -226,13 +233,16 @@ static int64_t keys_at(const cli_problem *p, size_t at)
 
 static int make_masks(cli_problem *p)
 {
-    if (p->block_mask == NULL)
+    if (p->block_mask == NULL && p->seen == NULL)
         return CLI_OK;
+    if (p->block_mask && p->seen)
+        return cli_usage("--seen and --block-mask: expected one of them");
     p->masks = calloc(p->seq.count, sizeof(ordo_block_mask *));
     if (p->masks == NULL)
         return cli_out_of_memory();
     for (size_t i = 0; i < p->seq.count; i++)
-        CLI_TRY(cli_block_mask_make(p->block_mask, p->seq.values[i], keys_at(p, i), &p->masks[i]));
+        CLI_TRY((p->seen ? cli_seen_make : cli_block_mask_make)(
+            p->seen ? p->seen : p->block_mask, p->seq.values[i], keys_at(p, i), &p->masks[i]));
     return CLI_OK;
 }
 
@@ -285,7 +295,7 @@ void cli_problem_free(cli_problem *p)
     cli_list *lists[] = { &p->batch, &p->heads,  &p->seq,     &p->dim,    &p->cu_q,
                           &p->cu_kv, &p->q_lens, &p->kv_lens, &p->threads };
     for (size_t i = 0; p->masks && i < p->seq.count; i++)
-        ordo_block_mask_destroy(p->masks[i]);
+        cli_mask_destroy(p->masks[i]);
     free(p->masks);
     p->masks = NULL;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
@@ -338,7 +348,8 @@ ordo_problem cli_problem_at(const cli_problem *p, size_t index)
         problem.total_kv = p->kv_numbers[problem.batch];
     }
     const ordo_block_mask *mask = cli_problem_mask(p, &problem);
-    if (mask)
+    problem.seen.on = p->seen != NULL;
+    if (mask && !p->seen)
         problem.blocks.entries = mask->entries > 0 ? mask->entries : 1;
     problem.v_head_dim = p->v_dim;
     problem.scale = p->scale;

@@ -6,14 +6,14 @@
 #include "kit/json.h"
 #include "ordo/ordo.h"
 
-enum { CLI_PROBLEM_OPTIONS = 28 };
+enum { CLI_PROBLEM_OPTIONS = 29 };
 
 typedef struct cli_problem {
     /* As typed; a list of n values stands for n problems. */
     cli_list batch, heads, seq, dim;
     int64_t kv_heads, kv_seq, v_dim;
     int mask, dtype, keying, device; /* device -1: not given */
-    const char *window, *machine_name, *block_mask;
+    const char *window, *machine_name, *block_mask, *seen;
     double scale, softcap, dropout;
     bool alibi;
     cli_list cu_q, cu_kv, q_lens, kv_lens;
@@ -34,7 +34,7 @@ typedef struct cli_problem {
     ordo_machine *machine; /* NULL: the host */
     int32_t *q_numbers;    /* packed: batch + 1 ends; padded: batch lengths; else NULL */
     int32_t *kv_numbers;
-    ordo_block_mask **masks; /* one per value of seq; NULL: no block mask */
+    ordo_block_mask **masks; /* of blocks or elements, one per value of seq; NULL: none */
 
     cli_option options[CLI_PROBLEM_OPTIONS];
 } cli_problem;
@@ -67,7 +67,7 @@ void cli_problem_free(cli_problem *problem);
 size_t cli_problem_count(const cli_problem *problem);
 ordo_problem cli_problem_at(const cli_problem *problem, size_t index);
 
-/* The block mask of a problem that cli_problem_at() returned; NULL: it has none. */
+/* The mask of blocks or elements of a problem that cli_problem_at() returned; NULL: it has none. */
 const ordo_block_mask *cli_problem_mask(const cli_problem *words, const ordo_problem *problem);
 
 /* One line for people; the fields as a JSON object. */

@@ -10,8 +10,8 @@
 static bool stays(const char *name)
 {
     static const char *const names[] = {
-        "--cu-seqlens", "--cu-seqlens-kv", "--q-lens",  "--kv-lens", "--block-mask",
-        "--seed",       "--offset",        "--threads", "--json",
+        "--cu-seqlens", "--cu-seqlens-kv", "--q-lens", "--kv-lens", "--block-mask",
+        "--seen",       "--seed",          "--offset", "--threads", "--json",
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)

@@ -43,6 +43,8 @@ void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
         add(text, capacity, ", window %" PRId64 ",%" PRId64, p->window.left, p->window.right);
     if (p->blocks.entries > 0)
         add(text, capacity, ", block mask of %" PRId64 " entries", p->blocks.entries);
+    if (p->seen.on)
+        add(text, capacity, ", seen");
     if (p->softcap > 0)
         add(text, capacity, ", softcap %g", p->softcap);
     if (p->alibi)
@@ -86,6 +88,8 @@ void cli_problem_json(cli_json *json, const char *key, const ordo_problem *p)
     }
     if (p->blocks.entries > 0)
         cli_json_int(json, "block_mask_entries", p->blocks.entries);
+    if (p->seen.on)
+        cli_json_bool(json, "seen", true);
     cli_json_real(json, "softcap", p->softcap);
     cli_json_bool(json, "alibi", p->alibi);
     cli_json_real(json, "dropout", p->dropout.p);

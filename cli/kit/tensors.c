@@ -158,7 +158,8 @@ ordo_call cli_tensors_call(const cli_tensors *t)
         call.q_lens = t->q_numbers;
         call.kv_lens = t->kv_numbers;
     }
-    call.block_mask = t->block_mask;
+    if (t->mask)
+        *(t->problem.seen.on ? &call.seen : &call.block_mask) = t->mask;
     call.sequence_ids = t->ids;
     call.slopes = t->problem.alibi ? t->slopes : NULL;
     call.sink = t->sinks ? t->sink : NULL;

@@ -1,6 +1,8 @@
 /* work.c: memory and operations of a problem. */
 #include "kit/work.h"
 
+#include "kit/seen.h"
+
 static double or_else(int64_t value, int64_t otherwise)
 {
     return (double)(value > 0 ? value : otherwise);
@@ -55,16 +57,14 @@ static double lesser(double x, double y)
     return x < y ? x : y;
 }
 
-/* Columns that the mask shows in each row, of those that its interval leaves. */
+/* Columns that the mask shows in each row, of those that `mask` leaves. */
 static double pairs_masked(const ordo_problem *p, const ordo_block_mask *mask, double q, double kv)
 {
     const limits seen = limits_of(p, q, kv);
     double pairs = 0;
     for (int64_t i = 0; i < (int64_t)q; i++) {
         const double at = (double)i + seen.delta;
-        const double first = at - seen.left > mask->first[i] ? at - seen.left : mask->first[i];
-        const double last = lesser(lesser(at + seen.right, mask->last[i]), kv - 1);
-        pairs += last >= first ? last - first + 1 : 0;
+        pairs += cli_mask_columns(mask, i, at - seen.left, lesser(at + seen.right, kv - 1));
     }
     return pairs;
 }

@@ -8,8 +8,8 @@
 double cli_work_bytes(const ordo_problem *problem);
 
 /* Visible pairs (row, column) of one head, over all sequences: exact.
- * Packed: the numbers are ends; padded: lengths; dense: NULL. `mask` is a mask of intervals, the
- * same for all sequences and heads, or NULL. */
+ * Packed: the numbers are ends; padded: lengths; dense: NULL. `mask` is one of kit/seen.h, or NULL.
+ */
 double cli_work_pairs(const ordo_problem *problem, const int32_t *q_numbers,
                       const int32_t *kv_numbers, const ordo_block_mask *mask);
 

@@ -33,7 +33,7 @@ shape="--device cpu --seq 300 --batch 2 --heads 4 --kv-heads 2 --dim 16 --mask c
     for option in $options; do
         value=${option#*=}
         case ${option%%=*} in
-        --seed | --offset | --threads | --json* | --cu-* | --q-lens | --kv-lens | --block-mask) continue ;;
+        --seed | --offset | --threads | --json* | --cu-* | --q-lens | --kv-lens | --block-mask | --seen) continue ;;
         --window) value=1,1 ;;
         --alibi) option=--alibi value= ;;
         esac
