@@ -111,6 +111,40 @@ TEST(pipelined_has_the_bits_of_the_other_modes)
     }
 }
 
+/* A device may run attention as soon as it is asked for; the host runs it when it is awaited. Tiles
+ * that a device loads end with the keys. */
+static ordo_status attend_at_once(block_device *device, const block_attention *attention)
+{
+    CHECK_INT(ordo_block_cpu.join(device), ORDO_OK); /* its bits */
+    return ordo_block_attend(attention, NULL);
+}
+
+TEST(attention_reads_nothing_that_is_written_later)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        block_operations ops = ordo_block_cpu;
+        ordo_block_job job = small_job();
+        job.seq = 150;
+        job.segments = 3;
+        job.causal = causal;
+        job.modes = 1u << ORDO_BLOCK_PIPELINED | 1u << ORDO_BLOCK_FUSED;
+        ordo_block_runner *runner = runner_of(&job);
+        const size_t bytes = (size_t)(runner->rows * runner->qkv_columns) * sizeof(float);
+        const uint64_t expected = run(runner, ORDO_BLOCK_FUSED);
+        for (int i = 0; i < 3; i++) {
+            const ordo_problem *segment = &runner->pipeline.segments[i][0].problem;
+            const int64_t end = segment->shard.row0 + segment->q_len;
+            CHECK_INT(segment->kv_len, causal ? end : job.seq);
+        }
+        memset(runner->at.qkv, 0xff, bytes); /* NaN */
+        memset(runner->at.a, 0xff, (size_t)(runner->rows * job.embed) * sizeof(float));
+        ops.attend = attend_at_once;
+        runner->ops = &ops;
+        CHECK(run(runner, ORDO_BLOCK_PIPELINED) == expected);
+        ordo_block_runner_destroy(runner);
+    }
+}
+
 /* What the backend was asked for, in order: b, bits; a, attention; j, join; a product by its
  * weight: Q, O, U, D forward, small letters for gradients of the input, after + for those of
  * weights. */

@@ -230,6 +230,18 @@ TEST(wide_multiplications_steal)
     const double tiles = 32.0 * 64 * 64;
     CHECK_NEAR(stolen * 132 * 1.58e9 / tiles, 16384 * 0.625 / 32 / 4 * 5.5, 1);
     ordo_model_destroy(model);
+    /* Those of bits that outlast a GEMM take 21.8 % of its tensor cycles while it runs. */
+    model = h200(true);
+    CHECK_INT(ordo_model_set(model, "coresident", 1), ORDO_OK);
+    CHECK_INT(ordo_model_set(model, "fork_join", 0), ORDO_OK);
+    ordo_block long_bits = block;
+    long_bits.beside = ORDO_BLOCK_BESIDE_QKV;
+    long_bits.rng = (ordo_rng) { 7, 32, ORDO_GENERATOR_COMPARE };
+    const ordo_block_report outlast = price(model, long_bits);
+    CHECK_NEAR((outlast.gemm_beside_rng - outlast.exposed) / outlast.gemm_seconds, 1 / (1 - 0.218),
+               1e-9);
+    CHECK_NEAR(outlast.exposed / outlast.rng.seconds, 0.79, 0.01);
+    ordo_model_destroy(model);
 }
 
 TEST(utilization_stretches_the_backward_pass)
