@@ -265,7 +265,8 @@ static void print_outputs(const audit *a)
 static void print_audit(const audit *a)
 {
     const ordo_audit_difference *d = &a->difference;
-    const bool f32 = strcmp(d->tensor, "lse") == 0 || strcmp(d->tensor, "dsink") == 0;
+    const bool f32 = strcmp(d->tensor, "lse") == 0 || strcmp(d->tensor, "dsink") == 0 ||
+                     strcmp(d->tensor, "dbias") == 0;
     const int digits = f32 ? 8 : 4;
     printf("plan       %s\n", a->info.numeric_key);
     for (int p = 0; p < 2; p++)

@@ -9,6 +9,7 @@
  *   backward   ORDO_AUDIT_DQ     a tile of rows of dq of one query head
  *              ORDO_AUDIT_DK_DV  a tile of rows of dk and dv of one key head
  *              ORDO_AUDIT_DSINK  dsink_parts of one sequence and query head
+ *              ORDO_AUDIT_DBIAS  a tile of rows of one matrix of dbias
  *   either     ORDO_AUDIT_BLANK  all rows that belong to no sequence: their results are fixed
  *
  * Each needs only the inputs of the pass (ordo/attention.h): of a backward pass q, k, v, o, lse,
@@ -37,17 +38,19 @@ typedef enum ordo_audit_kind {
     ORDO_AUDIT_DQ = 1,
     ORDO_AUDIT_DK_DV = 2,
     ORDO_AUDIT_DSINK = 3,
-    ORDO_AUDIT_BLANK = 4
+    ORDO_AUDIT_DBIAS = 4,
+    ORDO_AUDIT_BLANK = 5
 } ordo_audit_kind;
 
 /* What a unit is. */
 typedef struct ordo_audit_unit {
     size_t size; /* sizeof(ordo_audit_unit) */
     ordo_audit_kind kind;
-    int64_t sequence, head; /* a query head, or of ORDO_AUDIT_DK_DV a key head */
+    int64_t sequence, head; /* a query head, or of ORDO_AUDIT_DK_DV a key head; of ORDO_AUDIT_DBIAS
+                             * its matrix */
     int64_t row, rows;      /* rows of the sequence; ORDO_AUDIT_BLANK: only their number */
     int64_t scores;         /* products q.k that it computes, hidden ones included: the work; none
-                             * in the last two kinds */
+                             * of ORDO_AUDIT_DSINK and ORDO_AUDIT_BLANK */
 } ordo_audit_unit;
 
 #define ORDO_AUDIT_UNIT_INIT ORDO_SIZED(ordo_audit_unit)
@@ -57,10 +60,10 @@ typedef struct ordo_audit_unit {
 typedef struct ordo_audit_difference {
     size_t size; /* sizeof(ordo_audit_difference) */
     bool differs;
-    char tensor[8];                      /* "o", "lse", "dq", "dk", "dv", "dsink" */
+    char tensor[8];                      /* "o", "lse", "dq", "dk", "dv", "dsink", "dbias" */
     int64_t sequence, row, head, column; /* place of the element; 0 where it has none */
     int64_t count;                       /* elements of the unit that differ */
-    uint32_t found, expected;            /* bits: 16 of a tensor, 32 of lse and dsink */
+    uint32_t found, expected;            /* bits: 16 of a tensor, 32 of what is f32 */
     double found_value, expected_value;
 } ordo_audit_difference;
 

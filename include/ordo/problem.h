@@ -146,7 +146,7 @@ typedef struct ordo_problem {
     ordo_paging paging;
 
     ordo_seen_limits seen; /* element masks */
-    ordo_bias bias; /* call.bias is added to the logits */
+    ordo_bias bias;        /* call.bias is added to the logits */
 } ordo_problem;
 
 #define ORDO_PROBLEM_INIT ORDO_SIZED(ordo_problem)

@@ -12,7 +12,10 @@
  *   flash      the sum over the keys of a tile begins at zero; the partial sums are added in f32 in
  *              the order of the plan's turns; dS comes from P before its rounding
  *   by phases  one sum over all keys, ascending; dS comes from P after its rounding, and is +0
- * where the mask hides it */
+ * where the mask hides it
+ *
+ * dbias of a tile adds dS of the logits in f32, from P before its rounding, as ordo/attention.h
+ * says. The kept elements of dropout are scaled in the sum of a sequence. */
 #include "emulator/units.h"
 
 #include <math.h>
@@ -29,6 +32,8 @@ typedef struct backward {
     const ordo_emulator_pass *pass;
     int64_t b;
     int rows, keys;                 /* of a visit */
+    bool of_logits;                 /* dS is the gradient of logits in f32, for dbias */
+    float *sum, *all;               /* rows x keys, of dbias: of a sequence, of all */
     ordo_emulator_tile q, dout;     /* rows x columns */
     ordo_emulator_tile k;           /* keys x columns */
     ordo_emulator_tile kt, vt;      /* columns x keys */
@@ -73,6 +78,9 @@ static size_t lay_out(const ordo_emulator_pass *pass, void *memory, backward *w)
     w->transposed = ordo_emulator_take(&arena, (most > (size_t)rows ? most : (size_t)rows) *
                                                    (size_t)keys * sizeof *w->transposed);
     w->row = ordo_emulator_take(&arena, 2 * most * sizeof *w->row);
+    const size_t bias = pass->call->dbias ? scores : 0;
+    w->sum = ordo_emulator_take(&arena, bias * sizeof *w->sum);
+    w->all = ordo_emulator_take(&arena, bias * sizeof *w->all);
     w->order = ordo_emulator_take(&arena, key_tiles * sizeof *w->order);
     return arena.used;
 }
@@ -179,8 +187,7 @@ static void probabilities(const backward *w, const visit_row *r, float *x)
 {
     const ordo_emulator_pass *pass = w->pass;
     if (pass->has_rule)
-        ordo_emulator_apply_rule(pass, x, w->keys, ordo_emulator_slope(pass, r->b, r->head),
-                                 r->row + pass->sequences[r->b].diagonal - r->key0);
+        ordo_emulator_apply_rule(pass, x, w->keys, r->b, r->head, r->row, r->key0);
     if (pass->backward.flash)
         hide(x, w->keys, r->seen, -INFINITY);
     for (int j = 0; j < w->keys; j++)
@@ -201,12 +208,11 @@ static float cap_at(const backward *w, const visit_row *r, float p, int j)
     const ordo_emulator_pass *pass = w->pass;
     if (!(pass->rule.cap > 0.0f))
         return 1.0f;
-    return ordo_emulator_cap_gradient(&pass->rule, fabsf(p), r->lse2,
-                                      ordo_emulator_slope(pass, r->b, r->head),
-                                      r->row + pass->sequences[r->b].diagonal - (r->key0 + j));
+    return ordo_emulator_cap_gradient(pass, fabsf(p), r->lse2, r->b, r->head, r->row, r->key0 + j);
 }
 
-/* dS from dP (in y), flash: P in f32. A dropped NaN stays one. */
+/* dS from dP (in y), flash: P in f32. A dropped NaN stays one. The gradient of a logit is 0 where
+ * it is hidden, and in a row that saw nothing, whatever is NaN beside it. */
 static void flash_row(const backward *w, const visit_row *r, const uint32_t *kept, float *x,
                       float *y, uint16_t *p_halves)
 {
@@ -217,8 +223,10 @@ static void flash_row(const backward *w, const visit_row *r, const uint32_t *kep
         if (dropped && p == p)
             x[j] = 0.0f;
         y[j] = kept ? fmaf(x[j], y[j], -(p * r->delta)) : p * (y[j] - r->delta);
-        if (pass->rule.cap > 0.0f)
+        if (pass->rule.cap > 0.0f && !w->of_logits)
             y[j] *= cap_at(w, r, p, j);
+        if (w->of_logits && (!ordo_emulator_bit(r->seen, j) || r->lse2 == INFINITY))
+            y[j] = 0.0f;
     }
     ordo_emulator_round_row(p_halves, x, w->keys, pass->dtype);
 }
@@ -266,8 +274,8 @@ static void gradients(backward *w, int64_t head, int32_t row0, int32_t key0)
         if (pass->dropout)
             ordo_emulator_kept(pass, w->b, head, r.row, key0, w->keys, bits);
         probabilities(w, &r, w->s + at);
-        (pass->backward.flash ? flash_row : phase_row)(w, &r, pass->dropout ? bits : NULL,
-                                                       w->s + at, w->dp + at, w->p_halves + at);
+        (pass->backward.flash || w->of_logits ? flash_row : phase_row)(
+            w, &r, pass->dropout ? bits : NULL, w->s + at, w->dp + at, w->p_halves + at);
         ordo_emulator_round_row(w->ds_halves + at, w->dp + at, w->keys, pass->dtype);
     }
 }
@@ -489,4 +497,56 @@ void ordo_emulator_query_unit(const ordo_emulator_pass *pass, int64_t b, int64_t
         }
         ordo_emulator_put(pass, "dq", b, head, row, dq.data + row * dq.stride, w.row, pass->dim);
     }
+}
+
+/* ---- dbias ---- */
+
+/* Add dS of one head of sequence w->b to its sum. */
+static void add_logits(backward *w, int64_t head, int32_t i, int32_t j)
+{
+    const ordo_walk walk = walk_of(w->pass, w->b, head / w->pass->group);
+    const ordo_span keys = ordo_band_keys(&walk.band, i);
+    if (j < keys.first || j > keys.last || !meet(w->pass, w->b, head, i, j))
+        return;
+    load_queries(w, head, i * w->rows);
+    load_keys(w, head / w->pass->group, j * w->keys);
+    gradients(w, head, i * w->rows, j * w->keys);
+    for (ptrdiff_t x = 0; x < (ptrdiff_t)w->rows * w->keys; x++)
+        w->sum[x] += w->dp[x];
+}
+
+void ordo_emulator_bias_unit(const ordo_emulator_pass *pass, int64_t sequence, int64_t head,
+                             int32_t i, void *memory)
+{
+    const ordo_problem *p = pass->problem;
+    const int64_t b0 = p->bias.per_sequence ? sequence : 0;
+    const int64_t b_end = p->bias.per_sequence ? sequence + 1 : p->batch;
+    const int64_t h0 = p->bias.per_head ? head : 0;
+    const int64_t h_end = p->bias.per_head ? head + 1 : p->heads;
+    backward w = { .pass = pass, .of_logits = true };
+    (void)lay_out(pass, memory, &w);
+    const size_t count = (size_t)w.rows * (size_t)w.keys;
+    for (int32_t j = 0; j * w.keys < p->kv_len; j++) {
+        memset(w.all, 0, count * sizeof *w.all);
+        for (w.b = b0; w.b < b_end; w.b++) {
+            memset(w.sum, 0, count * sizeof *w.sum);
+            for (int64_t h = h0; h < h_end && i * w.rows < pass->sequences[w.b].q_len; h++)
+                add_logits(&w, h, i, j);
+            for (size_t x = 0; x < count; x++)
+                w.all[x] += w.sum[x] * pass->keep_scale;
+        }
+        for (int32_t r = 0; r < w.rows && i * w.rows + r < p->q_len; r++)
+            for (int32_t c = 0; c < w.keys && j * w.keys + c < p->kv_len; c++)
+                ordo_emulator_put_bias(pass, sequence, head, i * w.rows + r, j * w.keys + c,
+                                       w.all[r * w.keys + c]);
+    }
+}
+
+int64_t ordo_emulator_bias_scores(const ordo_emulator_pass *pass, int32_t i)
+{
+    const ordo_problem *p = pass->problem;
+    const int64_t sequences = p->bias.per_sequence ? 1 : p->batch;
+    const int64_t heads = p->bias.per_head ? 1 : p->heads, rows = pass->backward.rows;
+    const int64_t left = p->q_len - i * rows;
+    return sequences * heads * (left < rows ? left : rows) * p->kv_len;
 }

@@ -194,8 +194,7 @@ static void probabilities(forward *f, block *k, int i, int32_t j, float *s)
     uint32_t seen[8];
     ordo_emulator_sees(pass, f->b, f->head, row, key0, f->columns, seen);
     if (pass->has_rule)
-        ordo_emulator_apply_rule(pass, s, f->columns, ordo_emulator_slope(pass, f->b, f->head),
-                                 row + pass->sequences[f->b].diagonal - key0);
+        ordo_emulator_apply_rule(pass, s, f->columns, f->b, f->head, row, key0);
     for (int c = 0; c < f->columns; c++)
         if (!ordo_emulator_bit(seen, c))
             s[c] = -INFINITY;

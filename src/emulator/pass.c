@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bias.h"
 #include "base/constants.h"
 #include "base/gap.h"
 #include "base/half.h"
@@ -179,7 +180,7 @@ ordo_status ordo_emulator_open(ordo_emulator_pass *pass, const ordo_plan *plan, 
     ORDO_TRY(ordo_target_name(&target)); /* a wrong ORDO_CPU */
     ORDO_TRY(check(plan));
     pass->rule = ordo_score_rule_of(scale, (float)p->softcap, p->alibi);
-    pass->has_rule = p->softcap > 0 || p->alibi || scale < 0.0f;
+    pass->has_rule = p->softcap > 0 || p->alibi || p->bias.on || scale < 0.0f;
     pass->scale_log2 = pass->has_rule ? pass->rule.to_log2 : scale * (float)ORDO_LOG2_E;
     pass->natural = pass->has_rule ? pass->rule.natural : scale;
     if (pass->dropout) {
@@ -258,6 +259,24 @@ float ordo_emulator_slope(const ordo_emulator_pass *pass, int64_t b, int64_t hea
     return pass->problem->alibi ? c->slopes[b * c->slopes_batch_stride + head] : 0.0f;
 }
 
+float ordo_emulator_bias(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                         int32_t key)
+{
+    const ordo_problem *p = pass->problem;
+    const ordo_emulator_sequence *s = &pass->sequences[b];
+    if (!p->bias.on || row >= s->q_len || key >= s->kv_len)
+        return 0.0f;
+    const ordo_bias_strides step = ordo_bias_strides_of(p, &pass->call->bias);
+    const int64_t at = b * step.sequence + head * step.head + row * step.row + key;
+    const void *data = pass->call->bias.data;
+    switch (p->bias.dtype) {
+    case ORDO_F32: return ((const float *)data)[at];
+    case ORDO_BF16: return ordo_f32_from_bf16(((const uint16_t *)data)[at]);
+    case ORDO_F16: return ordo_f32_from_f16(((const uint16_t *)data)[at]);
+    }
+    return 0.0f;
+}
+
 /* ---- results ---- */
 
 typedef struct element {
@@ -313,13 +332,15 @@ void ordo_emulator_put(const ordo_emulator_pass *pass, const char *tensor, int64
 
 /* One number of f32. */
 static void put_number(const ordo_emulator_pass *pass, const char *tensor, int64_t b, int64_t head,
-                       int64_t row, float *to, float from)
+                       int64_t row, int64_t column, float *to, float from)
 {
     const uint32_t found = ordo_f32_bits(*to), expected = ordo_f32_bits(from);
     if (!pass->audit)
         *to = from;
     else if (found != expected) {
-        const element x = { tensor, b, head, row, 0, found, expected, (double)*to, (double)from };
+        const element x = {
+            tensor, b, head, row, column, found, expected, (double)*to, (double)from
+        };
         tell(pass->audit, &x);
     }
 }
@@ -327,14 +348,23 @@ static void put_number(const ordo_emulator_pass *pass, const char *tensor, int64
 void ordo_emulator_put_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
                            float lse)
 {
-    put_number(pass, "lse", b, head, row, pass->call->lse + ordo_emulator_lse(pass, b, head) + row,
-               lse);
+    put_number(pass, "lse", b, head, row, 0,
+               pass->call->lse + ordo_emulator_lse(pass, b, head) + row, lse);
 }
 
 void ordo_emulator_put_sink(const ordo_emulator_pass *pass, int64_t b, int64_t head, float part)
 {
-    put_number(pass, "dsink", b, head, 0, pass->call->dsink_parts + b * pass->problem->heads + head,
-               part);
+    put_number(pass, "dsink", b, head, 0, 0,
+               pass->call->dsink_parts + b * pass->problem->heads + head, part);
+}
+
+void ordo_emulator_put_bias(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
+                            int64_t column, float sum)
+{
+    const ordo_problem *p = pass->problem;
+    const int64_t line = (b * ordo_bias_heads(p) + head) * p->q_len + row;
+    put_number(pass, "dbias", b, head, row, column, pass->call->dbias + line * p->kv_len + column,
+               sum == sum ? sum : ordo_f32_of_bits(ORDO_F32_NAN));
 }
 
 /* ---- masks ---- */
@@ -347,8 +377,9 @@ const ordo_lists *ordo_emulator_lists(const ordo_emulator_pass *pass, int64_t b,
     return &pass->lists[(own_lists(pass) > 1 ? b : 0) * heads + (heads > 1 ? head : 0)];
 }
 
-void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
-                        int32_t key0, int32_t keys, uint32_t words[8])
+/* What masks leave. */
+static void masked(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                   int32_t key0, int32_t keys, uint32_t words[8])
 {
     const ordo_emulator_sequence *s = &pass->sequences[b];
     const int32_t first = ordo_max32(ordo_max32(key0, s->kv_start), row + s->low) - key0;
@@ -367,6 +398,15 @@ void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head,
         ordo_block_columns(&view, row, key0 / ORDO_BLOCK, own);
     for (int w = 0; w < 4; w++)
         words[w] &= own[w];
+}
+
+void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                        int32_t key0, int32_t keys, uint32_t words[8])
+{
+    masked(pass, b, head, row, key0, keys, words);
+    for (int j = 0; pass->problem->bias.on && j < keys; j++)
+        if (ordo_bias_hides(ordo_emulator_bias(pass, b, head, row, key0 + j)))
+            words[j / 32] &= ~(1u << j % 32);
 }
 
 void ordo_emulator_kept(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,

@@ -101,6 +101,8 @@ void ordo_emulator_put(const ordo_emulator_pass *pass, const char *tensor, int64
 void ordo_emulator_put_lse(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
                            float lse);
 void ordo_emulator_put_sink(const ordo_emulator_pass *pass, int64_t b, int64_t head, float part);
+void ordo_emulator_put_bias(const ordo_emulator_pass *pass, int64_t b, int64_t head, int64_t row,
+                            int64_t column, float sum);
 
 /* ---- masks ---- */
 
@@ -124,13 +126,17 @@ static inline bool ordo_emulator_bit(const uint32_t *words, int c)
 
 /* ---- scores ---- */
 
-/* Scores of one row to what the rule gives; `away` is row + diagonal - key of the first one. */
-void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, float slope,
-                              int32_t away);
+/* The bias of a row and key; 0 past the end of either, and without a bias. */
+float ordo_emulator_bias(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,
+                         int32_t key);
+
+/* n scores of one row, from key0 on, to what the rule gives. */
+void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, int64_t b,
+                              int64_t head, int32_t row, int32_t key0);
 
 /* The derivative of softcap, from |p| and lse in base 2. */
-float ordo_emulator_cap_gradient(const ordo_score_rule *rule, float p, float lse2, float slope,
-                                 int32_t away);
+float ordo_emulator_cap_gradient(const ordo_emulator_pass *pass, float p, float lse2, int64_t b,
+                                 int64_t head, int32_t row, int32_t key);
 
 /* lse in base 2 (+inf: the row sees nothing) and delta of `count` rows of a head from `row` on;
  * rows past the end have +inf and 0. */

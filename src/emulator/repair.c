@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/bias.h"
 #include "base/half.h"
 #include "emulator/double.h"
 
@@ -78,9 +79,11 @@ static const uint16_t *key_of(const place *at, const ordo_tensor *tensor, int di
 
 /* ---- one element ---- */
 
-/* Whether a block mask, if there is one, lets a row of a query head see a key. */
+/* Whether a block mask and a bias, if there are any, let a row of a query head see a key. */
 static bool listed(const place *at, int64_t head, int32_t row, int32_t key)
 {
+    if (ordo_bias_hides(ordo_emulator_bias(at->pass, at->b, head, row, key)))
+        return false;
     if (!at->pass->lists)
         return true;
     const ordo_block_view view = ordo_block_view_of(at->pass->call->block_mask, at->b, head);
@@ -102,10 +105,12 @@ static double logit_of(const place *at, int64_t head, double qk, int32_t row, in
     const ordo_problem *p = at->pass->problem;
     const double x = (double)(float)p->scale * qk, cap = (double)(float)p->softcap;
     const double capped = cap > 0 ? cap * ordo_emulator_tanh64(x / cap) : x;
+    const double bias = (double)ordo_emulator_bias(at->pass, at->b, head, row, key);
     if (!p->alibi)
-        return capped;
-    return capped - (double)ordo_emulator_slope(at->pass, at->b, head) *
-                        fabs((double)((int64_t)row + at->s->diagonal - key));
+        return capped + bias;
+    return bias + capped -
+           (double)ordo_emulator_slope(at->pass, at->b, head) *
+               fabs((double)((int64_t)row + at->s->diagonal - key));
 }
 
 /* ---- o ---- */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bias.h"
 #include "base/pool.h"
 #include "base/sink.h"
 #include "base/status.h"
@@ -42,15 +43,20 @@ static int32_t tiles_of(const ordo_emulator_pass *pass, ordo_audit_kind kind, in
     const ordo_emulator_sequence *s = &pass->sequences[b];
     if (kind == ORDO_AUDIT_DSINK)
         return 1;
-    const int32_t length = kind == ORDO_AUDIT_DK_DV ? s->kv_len : s->q_len;
-    const int32_t size = kind == ORDO_AUDIT_O    ? ORDO_EMULATOR_ROWS
-                         : kind == ORDO_AUDIT_DQ ? pass->backward.rows
-                                                 : pass->backward.keys;
+    const int32_t length = kind == ORDO_AUDIT_DBIAS   ? (int32_t)pass->problem->q_len
+                           : kind == ORDO_AUDIT_DK_DV ? s->kv_len
+                                                      : s->q_len;
+    const int32_t size = kind == ORDO_AUDIT_O       ? ORDO_EMULATOR_ROWS
+                         : kind == ORDO_AUDIT_DK_DV ? pass->backward.keys
+                                                    : pass->backward.rows;
     return length / size + (length % size != 0);
 }
 
 static int64_t count_of(const ordo_emulator_pass *pass, ordo_audit_kind kind)
 {
+    const ordo_problem *p = pass->problem;
+    if (kind == ORDO_AUDIT_DBIAS)
+        return ordo_bias_sequences(p) * ordo_bias_heads(p) * tiles_of(pass, kind, 0);
     return pass->sequences[pass->problem->batch].before[kind];
 }
 
@@ -70,6 +76,10 @@ static int64_t find_sequence(const ordo_emulator_pass *pass, ordo_audit_kind kin
 /* Unit `index` of a kind: sequence by sequence, head by head, tile by tile. */
 static unit unit_at(const ordo_emulator_pass *pass, ordo_audit_kind kind, int64_t index)
 {
+    if (kind == ORDO_AUDIT_DBIAS) {
+        const int64_t rows = tiles_of(pass, kind, 0), heads = ordo_bias_heads(pass->problem);
+        return (unit) { kind, index / rows / heads, index / rows % heads, (int32_t)(index % rows) };
+    }
     unit u = { .kind = kind, .b = find_sequence(pass, kind, index) };
     const int64_t tiles = tiles_of(pass, kind, u.b);
     index -= pass->sequences[u.b].before[kind];
@@ -85,14 +95,15 @@ static int64_t count_in_pass(const ordo_emulator_pass *pass, ordo_audit_kind kin
                          [ORDO_AUDIT_DQ] = pass->which == ORDO_BACKWARD && pass->dq,
                          [ORDO_AUDIT_DK_DV] = pass->which == ORDO_BACKWARD && pass->dk_dv,
                          [ORDO_AUDIT_DSINK] =
-                             pass->which == ORDO_BACKWARD && pass->call->dsink_parts };
+                             pass->which == ORDO_BACKWARD && pass->call->dsink_parts,
+                         [ORDO_AUDIT_DBIAS] = pass->which == ORDO_BACKWARD && pass->call->dbias };
     return has[kind] ? count_of(pass, kind) : 0;
 }
 
 static unit unit_of_pass(const ordo_emulator_pass *pass, int64_t index)
 {
     ordo_audit_kind kind = ORDO_AUDIT_O;
-    for (; kind < ORDO_AUDIT_DSINK && index >= count_in_pass(pass, kind); kind++)
+    for (; kind < ORDO_AUDIT_DBIAS && index >= count_in_pass(pass, kind); kind++)
         index -= count_in_pass(pass, kind);
     return unit_at(pass, kind, index);
 }
@@ -100,7 +111,7 @@ static unit unit_of_pass(const ordo_emulator_pass *pass, int64_t index)
 static int64_t count_pass(const ordo_emulator_pass *pass)
 {
     int64_t count = 0;
-    for (ordo_audit_kind kind = ORDO_AUDIT_O; kind <= ORDO_AUDIT_DSINK; kind++)
+    for (ordo_audit_kind kind = ORDO_AUDIT_O; kind <= ORDO_AUDIT_DBIAS; kind++)
         count += count_in_pass(pass, kind);
     return count;
 }
@@ -208,6 +219,12 @@ static void run_backward(const job *j, int64_t ticket, void *scratch)
         ordo_emulator_query_unit(pass, u.b, u.head, u.tile, ds, scratch);
 }
 
+static void run_bias(const job *j, int64_t ticket, void *scratch)
+{
+    const unit u = unit_at(j->pass, j->kind, ticket);
+    ordo_emulator_bias_unit(j->pass, u.b, u.head, u.tile, scratch);
+}
+
 static void work(void *context, int worker, int workers, void *scratch)
 {
     job *j = context;
@@ -219,6 +236,8 @@ static void work(void *context, int worker, int workers, void *scratch)
             return;
         if (j->kind == ORDO_AUDIT_O)
             run_forward(j, ticket, scratch);
+        else if (j->kind == ORDO_AUDIT_DBIAS)
+            run_bias(j, ticket, scratch);
         else
             run_backward(j, ticket, scratch);
     }
@@ -387,6 +406,11 @@ ordo_status ordo_emulator_backward(const ordo_plan *plan, const ordo_call *call)
     pass.unknown = &unknown;
     if (status == ORDO_OK)
         status = run_heads(&pass);
+    if (status == ORDO_OK && call->dbias) {
+        job j = { .pass = &pass, .kind = ORDO_AUDIT_DBIAS };
+        j.end = count_of(&pass, j.kind);
+        status = run_job(&j);
+    }
     if (status == ORDO_OK)
         run_sinks(&pass);
     for (int64_t b = 0; status == ORDO_OK && b < plan->problem.batch; b++)
@@ -412,19 +436,20 @@ ordo_status ordo_emulator_unit_count(const ordo_plan *plan, const ordo_call *cal
 static void describe(const ordo_emulator_pass *pass, const unit *u, ordo_audit_unit *to)
 {
     const ordo_emulator_sequence *s = &pass->sequences[u->b];
-    const bool keys = u->kind == ORDO_AUDIT_DK_DV;
-    const int64_t size = u->kind == ORDO_AUDIT_O       ? ORDO_EMULATOR_ROWS
-                         : u->kind == ORDO_AUDIT_DQ    ? pass->backward.rows
-                         : u->kind == ORDO_AUDIT_DK_DV ? pass->backward.keys
-                                                       : s->q_len;
+    const bool keys = u->kind == ORDO_AUDIT_DK_DV, bias = u->kind == ORDO_AUDIT_DBIAS;
+    const int64_t size = u->kind == ORDO_AUDIT_O            ? ORDO_EMULATOR_ROWS
+                         : u->kind == ORDO_AUDIT_DQ || bias ? pass->backward.rows
+                         : u->kind == ORDO_AUDIT_DK_DV      ? pass->backward.keys
+                                                            : s->q_len;
     to->kind = u->kind;
     to->sequence = u->b;
     to->head = u->head;
     to->row = u->tile * size;
-    to->rows = (keys ? s->kv_len : s->q_len) - to->row;
+    to->rows = (keys ? s->kv_len : bias ? pass->problem->q_len : s->q_len) - to->row;
     to->rows = to->rows < size ? to->rows : size;
     to->scores = u->kind == ORDO_AUDIT_O
                      ? ordo_emulator_forward_scores(pass, u->b, u->head, (int32_t)to->row)
+                 : bias ? ordo_emulator_bias_scores(pass, u->tile)
                  : keys ? ordo_emulator_key_scores(pass, u->b, u->head, u->tile)
                  : u->kind == ORDO_AUDIT_DQ
                      ? ordo_emulator_query_scores(pass, u->b, u->head, u->tile)
@@ -470,6 +495,8 @@ static void check_units(void *context, int worker, int workers, void *scratch)
             ordo_emulator_query_unit(&pass, u.b, u.head, u.tile, NULL, scratch);
         else if (u.kind == ORDO_AUDIT_DK_DV)
             ordo_emulator_key_unit(&pass, u.b, u.head, u.tile, NULL, scratch);
+        else if (u.kind == ORDO_AUDIT_DBIAS)
+            ordo_emulator_bias_unit(&pass, u.b, u.head, u.tile, scratch);
         else
             ordo_emulator_put_sink(&pass, u.b, u.head, sink_part(&pass, u.b, u.head));
     }

@@ -17,11 +17,16 @@ static float cap_score(float qk, const ordo_score_rule *rule)
     return fmaf(ordo_emulator_rcp(y), -2.0f * rule->cap, rule->cap);
 }
 
-void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, float slope,
-                              int32_t away)
+static int32_t distance(const ordo_emulator_pass *pass, int64_t b, int32_t row, int32_t key)
+{
+    return row + pass->sequences[b].diagonal - key;
+}
+
+void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, int64_t b,
+                              int64_t head, int32_t row, int32_t key0)
 {
     const ordo_score_rule *rule = &pass->rule;
-    const float step = slope * rule->slope;
+    const float step = ordo_emulator_slope(pass, b, head) * rule->slope;
     if (rule->cap > 0.0f)
         for (int j = 0; j < n; j++)
             s[j] = cap_score(s[j], rule);
@@ -29,13 +34,21 @@ void ordo_emulator_apply_rule(const ordo_emulator_pass *pass, float *s, int n, f
         for (int j = 0; j < n; j++)
             s[j] *= rule->scale;
     for (int j = 0; rule->biased && j < n; j++)
-        s[j] = fmaf(-step, fabsf((float)(away - j)), s[j]);
+        s[j] = fmaf(-step, fabsf((float)distance(pass, b, row, key0 + j)), s[j]);
+    for (int j = 0; pass->problem->bias.on && j < n; j++)
+        s[j] = fmaf(ordo_emulator_bias(pass, b, head, row, key0 + j), rule->slope, s[j]);
 }
 
-float ordo_emulator_cap_gradient(const ordo_score_rule *rule, float p, float lse2, float slope,
-                                 int32_t away)
+float ordo_emulator_cap_gradient(const ordo_emulator_pass *pass, float p, float lse2, int64_t b,
+                                 int64_t head, int32_t row, int32_t key)
 {
-    const float logit = fmaf(slope * rule->slope, fabsf((float)away), ordo_emulator_lg2(p) + lse2);
+    const ordo_score_rule *rule = &pass->rule;
+    const float step = ordo_emulator_slope(pass, b, head) * rule->slope;
+    const float bias = ordo_emulator_bias(pass, b, head, row, key);
+    float logit = ordo_emulator_lg2(p) + lse2;
+    if (pass->problem->bias.on)
+        logit = fmaf(bias, -rule->slope, logit);
+    logit = fmaf(step, fabsf((float)distance(pass, b, row, key)), logit);
     const float t = fminf(fmaxf(logit * rule->of_cap, -1.0f), 1.0f);
     return fmaf(-t, t, 1.0f);
 }

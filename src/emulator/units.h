@@ -36,10 +36,15 @@ void ordo_emulator_key_unit(const ordo_emulator_pass *pass, int64_t b, int64_t k
 void ordo_emulator_query_unit(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t i,
                               const ordo_emulator_ds *ds, void *memory);
 
+/* dbias of the rows of query tile i of one matrix. */
+void ordo_emulator_bias_unit(const ordo_emulator_pass *pass, int64_t sequence, int64_t head,
+                             int32_t i, void *memory);
+
 size_t ordo_emulator_backward_bytes(const ordo_emulator_pass *pass);
 int64_t ordo_emulator_key_scores(const ordo_emulator_pass *pass, int64_t b, int64_t kv_head,
                                  int32_t j);
 int64_t ordo_emulator_query_scores(const ordo_emulator_pass *pass, int64_t b, int64_t head,
                                    int32_t i);
+int64_t ordo_emulator_bias_scores(const ordo_emulator_pass *pass, int32_t i); /* at most */
 
 #endif

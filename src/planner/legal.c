@@ -74,10 +74,9 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
                          "paging.page_rows %" PRId64
                          ": backend cuda expects keys without pages; backend cpu runs it",
                          p->paging.page_rows);
-    if (p->bias.on)
+    if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "bias.on true: backend %s expects no bias; backend cpu runs it",
-                         ordo_backend_name(plan->backend));
+                         "bias.on true: backend cuda expects no bias; backend cpu runs it");
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");

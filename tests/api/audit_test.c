@@ -67,7 +67,7 @@ static ordo_plan *run_emulated(attention_case *c)
 static void check_units(const ordo_plan *plan, const attention_case *c)
 {
     const ordo_problem *p = &c->problem;
-    int64_t rows[5] = { 0 }, q = 0, kv = 0, count = 0;
+    int64_t rows[ORDO_AUDIT_BLANK + 1] = { 0 }, q = 0, kv = 0, count = 0;
     const int64_t sinks = c->sinks ? p->batch * p->heads : 0;
     for (int pass = 0; pass < 2; pass++) {
         CHECK(ordo_audit_unit_count(plan, &c->call, (ordo_audit_pass)pass, &count) == ORDO_OK);
@@ -75,7 +75,8 @@ static void check_units(const ordo_plan *plan, const attention_case *c)
             ordo_audit_unit unit = ORDO_AUDIT_UNIT_INIT;
             CHECK(ordo_audit_unit_describe(plan, &c->call, (ordo_audit_pass)pass, x, &unit) ==
                   ORDO_OK);
-            CHECK(unit.rows > 0 && (unit.scores > 0) == (unit.kind <= ORDO_AUDIT_DK_DV));
+            CHECK(unit.rows > 0 && (unit.scores > 0) == (unit.kind != ORDO_AUDIT_DSINK &&
+                                                         unit.kind != ORDO_AUDIT_BLANK));
             rows[unit.kind] += unit.kind == ORDO_AUDIT_DSINK ? 1 : unit.rows;
         }
     }
@@ -87,6 +88,8 @@ static void check_units(const ordo_plan *plan, const attention_case *c)
     CHECK_INT(rows[ORDO_AUDIT_DQ], q * p->heads);
     CHECK_INT(rows[ORDO_AUDIT_DK_DV], kv * p->kv_heads);
     CHECK_INT(rows[ORDO_AUDIT_DSINK], sinks);
+    CHECK_INT(rows[ORDO_AUDIT_DBIAS],
+              p->bias.on ? ordo_bias_sequences(p) * ordo_bias_heads(p) * p->q_len : 0);
     const bool packed = p->layout == ORDO_PACKED;
     const int64_t all_q = packed ? p->total_q : p->batch * p->q_len,
                   all_kv = packed ? p->total_kv : p->batch * p->kv_len;
@@ -164,6 +167,30 @@ static void check_every_element(ordo_layout layout)
         c.dsink_parts[at] = kept;
     }
     ordo_plan_destroy(cuda);
+    case_close(&c);
+}
+
+TEST(a_wrong_bit_of_dbias_is_found_where_it_is)
+{
+    attention_case c;
+    open_case(&c, ORDO_PADDED, 64);
+    c.problem.bias = (ordo_bias) { .on = true, .per_head = true };
+    case_fill_bias(&c, 4);
+    ordo_plan *plan = plan_on(&c, ORDO_BACKEND_EMULATOR);
+    if (case_run(&c, plan, 2) != ORDO_OK)
+        CHECK_FAIL("%s", ordo_last_error());
+    check_units(plan, &c);
+    CHECK(!check(plan, &c, ORDO_AUDIT_BACKWARD).differs);
+    for (size_t at = 0; at < c.bias_count; at += c.bias_count / 13) {
+        const float was = c.call.dbias[at];
+        c.call.dbias[at] = nextafterf(was, 2);
+        const ordo_audit_difference d = check(plan, &c, ORDO_AUDIT_BACKWARD);
+        CHECK(d.differs && d.count == 1);
+        CHECK_TEXT(d.tensor, "dbias");
+        CHECK_INT((d.head * c.problem.q_len + d.row) * c.problem.kv_len + d.column, (int64_t)at);
+        c.call.dbias[at] = was;
+    }
+    ordo_plan_destroy(plan);
     case_close(&c);
 }
 

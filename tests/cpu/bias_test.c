@@ -2,7 +2,7 @@
  *
  * Accuracy, threads, places in a batch and shards of heads are tested with every other feature:
  * tests/attention_case.h draws biases too. Here is what only biases have. */
-#include "attention_case.h"
+#include "bias_case.h"
 #include "cpu/kernels.h"
 
 static attention_case plain(int64_t rows, int64_t cols)
@@ -62,48 +62,9 @@ TEST(what_is_hidden_is_masked)
     }
 }
 
-/* dS of every sequence and head, as the gradient of a bias that each of them has of its own. */
-static float *separate(attention_case *c)
+static ordo_plan *own_plan(const attention_case *c)
 {
-    const ordo_problem shared = c->problem;
-    const ordo_tensor bias = c->call.bias;
-    float *const dbias = c->call.dbias;
-    const size_t matrix = (size_t)(shared.q_len * shared.kv_len);
-    const size_t all = matrix * (size_t)(shared.batch * shared.heads);
-    float *own = case_alloc(all, 4), *ds = case_alloc(all, 4);
-    for (int64_t b = 0; b < shared.batch; b++)
-        for (int64_t h = 0; h < shared.heads; h++)
-            memcpy(own + (size_t)(b * shared.heads + h) * matrix,
-                   (const float *)bias.data + case_bias_at(&shared, b, h), matrix * 4);
-    const size_t count = c->bias_count;
-    c->problem.bias.per_sequence = c->problem.bias.per_head = true;
-    c->call.bias = (ordo_tensor) { own, { 0 } };
-    c->call.dbias = ds;
-    c->bias_count = all;
-    case_compute(c, NULL, 2);
-    c->problem = shared;
-    c->call.bias = bias;
-    c->call.dbias = dbias;
-    c->bias_count = count;
-    free(own);
-    return ds;
-}
-
-/* The sum of an element as ordo/attention.h says it. */
-static float summed(const ordo_problem *p, const float *ds, int64_t sequence, int64_t head,
-                    size_t at)
-{
-    const size_t matrix = (size_t)(p->q_len * p->kv_len);
-    float all = 0;
-    for (int64_t b = 0; b < p->batch; b++) {
-        float sum = 0;
-        for (int64_t h = 0; h < p->heads; h++)
-            if (!p->bias.per_head || h == head)
-                sum += ds[(size_t)(b * p->heads + h) * matrix + at];
-        if (!p->bias.per_sequence || b == sequence)
-            all += sum;
-    }
-    return all;
+    return case_plan(c, NULL);
 }
 
 TEST(gradient_is_summed_by_heads_then_sequences)
@@ -122,23 +83,12 @@ TEST(gradient_is_summed_by_heads_then_sequences)
             c.kv_lens[b] = 10 + 60 * b;
         }
         case_open(&c, 40 + (uint64_t)x);
-        float *ds = separate(&c);
-        for (int threads = 1; threads <= 4; threads++) {
-            case_compute(&c, NULL, threads);
-            for (int64_t b = 0; b < ordo_bias_sequences(p); b++)
-                for (int64_t h = 0; h < ordo_bias_heads(p); h++)
-                    for (size_t at = 0; at < 97 * 130; at++) {
-                        const float sum = summed(p, ds, b, h, at);
-                        const float *got = c.call.dbias + case_bias_at(p, b, h) + at;
-                        if (memcmp(got, &sum, sizeof sum) != 0) {
-                            CHECK_FAIL("dbias of sequence %d, head %d, element %zu is %a, not %a",
-                                       (int)b, (int)h, at, (double)*got, (double)sum);
-                            case_print(&c);
-                            at = 97 * 130;
-                        }
-                    }
-        }
+        ordo_plan *plan = case_plan(&c, NULL);
+        float *ds = bias_separate(&c, own_plan);
+        for (int threads = 1; threads <= 4; threads++)
+            bias_compare_sums(&c, plan, threads, ds);
         free(ds);
+        ordo_plan_destroy(plan);
         case_close(&c);
     }
 }

@@ -1,11 +1,13 @@
-/* pass/rule.h: the numbers by which scores q.k become logits under softcap and ALiBi. Plain C:
- * tests/cuda/rule_test.c.
+/* pass/rule.h: the numbers by which scores q.k become logits under softcap, ALiBi and a bias. Plain
+ * C: tests/cuda/rule_test.c.
  *
- *   logit = cap(scale * qk) - slope * |i + diagonal - j|,   cap(x) = softcap * tanh(x / softcap)
+ *   logit = cap(scale * qk) - slope * |i + diagonal - j| + bias
+ *   cap(x) = softcap * tanh(x / softcap)
  *
  * A rule gives a number that times `to_log2` is the logit in base 2. With softcap, or a scale that
- * is negative or extreme, that is the logit itself. Else the score stays as it is, ALiBi is divided
- * by the scale, and the softmax scales both at once, as it does without a rule.
+ * is negative or extreme, that is the logit itself. Else the score stays as it is, ALiBi and the
+ * bias are divided by the scale, and the softmax scales all at once, as it does without a rule. A
+ * bias is added after ALiBi, by one fused multiply-add of the bias in f32 and `slope`.
  *
  * tanh up to 1/2 is an odd polynomial of degree 7, computed from the score, with scale, softcap and
  * log2(e) in its coefficients: a relative error of 5.3e-7, and 2^-22 for its roundings. Beyond that
@@ -24,7 +26,8 @@ typedef struct ordo_score_rule {
     float scale;   /* times log2(e) */
     float to_log2; /* from what the rule gives to a logit in base 2 */
     float natural; /* and to a logit */
-    float slope;   /* from ALiBi's slope to what a step of distance subtracts */
+    float slope;   /* from ALiBi's slope to what a step of distance subtracts, and from a bias to
+                    * what it adds */
     bool biased;   /* ALiBi */
     float cap;     /* softcap times log2(e); 0: none */
     float to_cap;  /* 2 log2(e) scale / softcap: the exponent of tanh's exp2, of qk */
