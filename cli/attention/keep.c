@@ -56,7 +56,7 @@ static int finish(request *r)
         return status;
     if (r->problem.dropout == 0)
         return cli_usage("--dropout: missing; expected a probability above 0, such as 0.1");
-    static const char *const ignored[] = { "--mask",  "--window",  "--block-mask",
+    static const char *const ignored[] = { "--mask",  "--window",  "--block-mask", "--seen",
                                            "--scale", "--softcap", "--alibi" };
     for (size_t x = 0; x < sizeof ignored / sizeof ignored[0]; x++)
         if (cli_problem_used(&r->problem, ignored[x]))

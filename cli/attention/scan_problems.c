@@ -29,8 +29,9 @@ int64_t cli_scan_between(uint64_t *state, int64_t low, int64_t high)
 
 static int check_parsed(const cli_problem *p)
 {
-    static const char *const names[] = { "--batch",   "--cu-seqlens", "--cu-seqlens-kv", "--q-lens",
-                                         "--kv-lens", "--block-mask", "--threads",       "--json" };
+    static const char *const names[] = { "--batch",  "--cu-seqlens", "--cu-seqlens-kv",
+                                         "--q-lens", "--kv-lens",    "--block-mask",
+                                         "--seen",   "--threads",    "--json" };
     for (size_t x = 0; x < sizeof names / sizeof names[0]; x++)
         if (cli_problem_used(p, names[x]))
             return cli_usage("--problem: %s: expected one dense sequence; the scan copies it",

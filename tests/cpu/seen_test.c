@@ -80,6 +80,34 @@ TEST(bits_are_the_elements)
     }
 }
 
+/* One element that is seen, or one that is hidden, in the first or the last of the blocks. */
+TEST(single_elements)
+{
+    enum { ROWS = 130, COLUMNS = 300 };
+    static const int places[][2] = { { 0, 0 }, { 127, 127 }, { 128, 256 }, { 129, 299 } };
+    for (int trial = 0; trial < 8; trial++) {
+        const bool seen = trial % 2;
+        const int row = places[trial / 2][0], column = places[trial / 2][1];
+        attention_case c = { .problem = ORDO_PROBLEM_INIT };
+        c.problem.batch = c.problem.heads = c.problem.head_dim = 1;
+        c.problem.q_len = ROWS;
+        c.problem.kv_len = COLUMNS;
+        unsigned char elements[ROWS * COLUMNS];
+        memset(elements, !seen, sizeof elements);
+        elements[row * COLUMNS + column] = seen;
+        case_set_seen(&c, elements, false, false);
+        const ordo_block_view view = ordo_block_view_of(&c.seen, 0, 0);
+        CHECK_INT(c.seen.entries, seen ? 1 : 6);
+        int whole = 0;
+        for (int64_t x = 0; x < c.seen.entries; x++)
+            whole += c.seen.key[x] / ORDO_BLOCK_WHOLE;
+        CHECK_INT(whole, seen ? 0 : 5);
+        for (int x = 0; x < ROWS * COLUMNS; x++)
+            CHECK(ordo_block_sees(&view, x / COLUMNS, x % COLUMNS) == elements[x]);
+        free(c.seen_memory);
+    }
+}
+
 /* Every feature of a problem; the same bits on every number of threads and every target. */
 TEST(random_masks)
 {

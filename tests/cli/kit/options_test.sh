@@ -92,7 +92,7 @@ for command in run verify "bench attention"; do
     done
 done
 refuses 2 "--seq: given twice" run --seq 8 --seq 9
-for words in "--mask causal" "--window 3,3" "--scale 2" "--softcap 9" "--alibi" "--block-mask chunk:8"; do
+for words in "--mask causal" "--window 3,3" "--scale 2" "--softcap 9" "--alibi" "--block-mask chunk:8" "--seen 1"; do
     # shellcheck disable=SC2086
     refuses 2 "${words% *}: keep bits do not depend on it" keep --seq 16 --dropout 0.5 $words
 done
