@@ -54,7 +54,7 @@ static bool is_irrelevant(const char *name, unsigned kept)
     return false;
 }
 
-/* The fields to compare, separated by spaces. What does not fit a line of 2000 bytes is cut off;
+/* The fields to compare, separated by spaces. What does not fit a line of 2000 bytes is left out;
  * lines of plans have half of that. */
 static void semantics(const cli_plan_report *r, char *text, size_t capacity)
 {

@@ -42,7 +42,7 @@ typedef struct cli_metadata {
 /* Find the named arrays in a .safetensors file; `path` of one that is not there stays NULL. The
  * whole header is checked, other arrays included; the name of the last one of these goes to
  * `other`, unless it is NULL. Of the `texts` in its metadata the names are given; NULL: none. */
-enum { CLI_ARRAY_NAME = 64 }; /* longer ones are cut off, and none that are looked for */
+enum { CLI_ARRAY_NAME = 64 }; /* longer ones are truncated, and none that are looked for */
 int cli_safetensors_open(cli_array *arrays, const char *const *names, size_t count,
                          char other[CLI_ARRAY_NAME], cli_metadata *texts, size_t text_count,
                          const char *path);

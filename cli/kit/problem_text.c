@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Append to `text`; what does not fit is cut off. */
+/* Append to `text`; what does not fit is left out. */
 static void add(char *text, size_t capacity, const char *format, ...)
 {
     const size_t used = strlen(text);

@@ -1,5 +1,5 @@
 /* dropout_test.c: keep bits through the public functions: known answers, and that elements, packed
- * bits and rows agree however the work is cut, laid out or sharded. */
+ * bits and rows agree however the work is divided, laid out or sharded. */
 #include "base/keep.h"
 #include "check.h"
 #include "ordo/ordo.h"
@@ -586,10 +586,10 @@ TEST(hidden_blocks_are_left_as_they_are)
         must(ordo_dropout_fill(&p, &c, 0, info.blocks, all, info.bytes));
         c.visible_only = 1;
         c.threads = 1 + x % 3;
-        const uint64_t cut = info.blocks * (uint64_t)(x % 5) / 4; /* in one call or two */
-        must(ordo_dropout_fill(&p, &c, 0, cut, some, info.bytes));
-        must(ordo_dropout_fill(&p, &c, cut, info.blocks - cut, some + 64 * cut,
-                               info.bytes - 256 * cut));
+        const uint64_t part = info.blocks * (uint64_t)(x % 5) / 4; /* in one call or two */
+        must(ordo_dropout_fill(&p, &c, 0, part, some, info.bytes));
+        must(ordo_dropout_fill(&p, &c, part, info.blocks - part, some + 64 * part,
+                               info.bytes - 256 * part));
         const int64_t across = (p.kv_len + 127) / 128, lines = (p.q_len + 15) / 16;
         for (uint64_t b = 0; b < info.blocks; b++) {
             const int64_t place = (int64_t)b % (across * lines);

@@ -1,5 +1,5 @@
 /* sum_test.c: the tree sum of arrays against its definition, on every target, for every kind of
- * rest; whatever the threads, the caller's rounding and the way a tree is cut into blocks. */
+ * rest; whatever the threads, the caller's rounding and the way a tree is divided into blocks. */
 #include "base/half.h"
 #include "check.h"
 #include "cpu/kernels.h"

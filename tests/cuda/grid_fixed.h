@@ -124,7 +124,7 @@ static const grid_rule grid_rules[] = {
     { GRID_MIXED, ORDO_PADDED, GRID_CAUSAL, GRID_DROP, .sinks = true },
     { &grid_all, &grid_tall, 4, 2, ORDO_DENSE, GRID_CAUSAL, .sinks = true, .dlse = true },
 
-    /* long sequences: windows of many tiles, and tiles that no edge cuts */
+    /* long sequences: windows of many tiles, and whole tiles */
     { &grid_buckets, &grid_long, 2, 1, ORDO_PACKED, .window = { true, 300, -1 } },
     { &grid_buckets, &grid_long, 2, 1, ORDO_PACKED, GRID_CAUSAL, .window = { true, 400, -1 },
       .order = ORDO_ORDER_SPT_TAIL },

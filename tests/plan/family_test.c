@@ -4,8 +4,8 @@
 
 #include "check.h"
 
-/* family, head size, mask -> forward tile, backward tile, order. A window counts as a mask that
- * cuts; a row serves every head size up to its own. */
+/* family, head size, mask -> forward tile, backward tile, order. A window counts as
+ * another mask than full; a row serves every head size up to its own. */
 static const char *const expected[] = {
     "sm90  64 full            f192x128 b128x128 ascending",
     "sm90  64 causal          f192x128 b128x128 descending",

@@ -1,5 +1,5 @@
-/* segments_test.c: how a plan cuts rows into segments, what memory their keep bits take, and which
- * segments are refused. */
+/* segments_test.c: how a plan divides rows into segments, what memory their keep bits take, and
+ * which segments are refused. */
 #include "api/plan_requests.h"
 #include "plan/segments.h"
 #include "plan/sizes.h"

@@ -18,17 +18,17 @@ TEST(known_answers)
     CHECK(digest(longer, strlen(longer)) == 0xfbcea83c8a378bf1u);
 }
 
-/* 32 bytes make a block: cut before, at and after every boundary. */
+/* 32 bytes make a block: divided before, at and after every boundary. */
 TEST(pieces_give_the_same_as_the_whole)
 {
     unsigned char data[100];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 37 + 11);
     for (size_t size = 0; size <= sizeof data; size++)
-        for (size_t cut = 0; cut <= size; cut++) {
+        for (size_t part = 0; part <= size; part++) {
             cli_digest d = cli_digest_start();
-            cli_digest_add(&d, data, cut);
-            cli_digest_add(&d, data + cut, size - cut);
+            cli_digest_add(&d, data, part);
+            cli_digest_add(&d, data + part, size - part);
             CHECK(cli_digest_value(&d) == digest(data, size));
         }
 }

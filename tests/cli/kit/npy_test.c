@@ -1,4 +1,4 @@
-/* npy_test.c: headers of .npy files, whole, cut short and mutated: what is accepted lies inside
+/* npy_test.c: headers of .npy files, whole, truncated and mutated: what is accepted lies inside
  * the file, and nothing is read past the end (the sanitizers watch). */
 #include "cli/kit/array_random.h"
 

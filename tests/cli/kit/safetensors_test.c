@@ -1,4 +1,4 @@
-/* safetensors_test.c: headers of .safetensors files, whole, cut short and mutated, as for .npy. */
+/* safetensors_test.c: headers of .safetensors files, whole, truncated and mutated, as for .npy. */
 #include "cli/kit/array_random.h"
 #include "kit/json_read.h"
 
