@@ -4,86 +4,26 @@
  * and the table against the host's, for lengths that make sense and lengths that do not.
  *
  * repair_test [seed]. Without a device of compute capability 9.0: compiled, and skipped. */
-#include "handmade_pass.h"
-
-#include "base/half.h"
-#include "base/philox.h"
 #include "cuda/support/repair.h"
+#include "handmade_call.h"
 #include "host_table.h"
 extern "C" {
-#include "api/cuda_pass.h"
 #include "ref/attention.h"
-}
-
-struct dice {
-    uint32_t seed, at;
-    uint32_t next(void)
-    {
-        const ordo_philox_words counter = { { at++, 0, 0, 0 } };
-        return ordo_philox(counter, seed, 77, 10).w[0];
-    }
-    int to(int most) /* 0 .. most */
-    {
-        return (int)(next() % (uint32_t)(most + 1));
-    }
-    float about_one(void)
-    {
-        return (float)(int32_t)next() * 0x1p-31f * 2.0f;
-    }
-};
-
-/* ---- a problem, on the host and on the device ---- */
-
-struct two_sided : device_memory {
-    ordo_problem p = ORDO_PROBLEM_INIT;
-    ordo_plan *plan = NULL;
-    std::vector<uint16_t> q, k, v, o, dout, dq, dk, dv;
-    std::vector<float> lse, dlse, slopes;
-    std::vector<int32_t> cu_q, cu_kv, q_lens, kv_lens;
-    std::vector<int64_t> ids;
-    std::vector<uint32_t> words;
-    uint64_t seed = 0, offset = 0;
-
-    template <class T> T *up(const std::vector<T> &x) /* what is empty is not given */
-    {
-        return x.empty() ? NULL : upload(x);
-    }
-
-    ~two_sided()
-    {
-        ordo_plan_destroy(plan);
-    }
-};
-
-static void draw(dice &d, std::vector<uint16_t> &x, size_t count, bool f16)
-{
-    x.resize(count);
-    for (uint16_t &e : x) {
-        const float value = d.about_one();
-        e = f16 ? ordo_f16_from_f32(value) : ordo_bf16_from_f32(value);
-    }
 }
 
 static void draw_lengths(dice &d, two_sided &t)
 {
-    ordo_problem &p = t.p;
+    const ordo_problem &p = t.p;
     if (p.layout == ORDO_DENSE)
         return;
-    std::vector<int32_t> q(p.batch), kv(p.batch), q_ends(p.batch + 1), kv_ends(p.batch + 1);
+    std::vector<int32_t> q(p.batch), kv(p.batch);
     for (int b = 0; b < p.batch; b++) {
         q[b] = d.to(6) ? d.to((int)p.q_len) : 0;
         kv[b] = d.to(6) ? d.to((int)p.kv_len) : 0;
         if (b == 0)
             q[b] = 1 + d.to((int)p.q_len - 1), kv[b] = 1 + d.to((int)p.kv_len - 1);
-        q_ends[b + 1] = q_ends[b] + q[b];
-        kv_ends[b + 1] = kv_ends[b] + kv[b];
     }
-    if (p.layout == ORDO_PACKED) {
-        t.cu_q = q_ends, t.cu_kv = kv_ends;
-        p.total_q = q_ends[p.batch], p.total_kv = kv_ends[p.batch];
-    } else {
-        t.q_lens = q, t.kv_lens = kv;
-    }
+    set_lengths(t, q, kv);
 }
 
 static void draw_dropout(dice &d, two_sided &t)
@@ -102,17 +42,8 @@ static void draw_dropout(dice &d, two_sided &t)
     t.seed = d.next(), t.offset = d.next() % 1000;
     for (int b = 0; b < p.batch && way != 2; b++)
         t.ids.push_back(d.to(100000));
-    if (way != 1)
-        return;
-    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-    ordo_dropout_info info;
-    call.seed = t.seed, call.offset = t.offset;
-    call.cu_q = t.cu_q.empty() ? NULL : t.cu_q.data();
-    call.cu_kv = t.cu_kv.empty() ? NULL : t.cu_kv.data();
-    call.sequence_ids = t.ids.data();
-    must_ordo(ordo_dropout_query(&p, &call, &info), "bits");
-    t.words.resize(info.bytes / 4 + 1);
-    must_ordo(ordo_dropout_fill(&p, &call, 0, info.blocks, t.words.data(), info.bytes), "bits");
+    if (way == 1)
+        give_bits(t);
 }
 
 static void draw_problem(dice &d, two_sided &t)
@@ -142,70 +73,6 @@ static void draw_problem(dice &d, two_sided &t)
     if (p.alibi)
         for (int64_t x = 0; x < p.batch * p.heads; x++)
             t.slopes.push_back(0.01f * (float)d.to(10));
-}
-
-static void draw_tensors(dice &d, two_sided &t)
-{
-    const ordo_problem &p = t.p;
-    const bool packed = p.layout == ORDO_PACKED, f16 = p.dtype == ORDO_F16;
-    const size_t rows = packed ? p.total_q : p.batch * p.q_len;
-    const size_t keys = packed ? p.total_kv : p.batch * p.kv_len;
-    const size_t q = rows * p.heads * p.head_dim, k = keys * p.kv_heads * p.head_dim;
-    draw(d, t.q, q, f16);
-    draw(d, t.dout, q, f16);
-    draw(d, t.k, k, f16);
-    draw(d, t.v, k, f16);
-    t.o.assign(q, 0xffff);
-    t.dq.assign(q, 0xffff);
-    t.dk.assign(k, 0xffff);
-    t.dv.assign(k, 0xffff);
-    t.lse.assign(rows * p.heads, NAN);
-    if (d.to(1))
-        for (size_t x = 0; x < t.lse.size(); x++)
-            t.dlse.push_back(d.about_one());
-}
-
-template <class T> static const T *or_null(const std::vector<T> &x)
-{
-    return x.empty() ? NULL : x.data();
-}
-
-static ordo_call host_call(two_sided &t)
-{
-    ordo_call c = ORDO_CALL_INIT;
-    c.q.data = t.q.data(), c.k.data = t.k.data(), c.v.data = t.v.data(), c.o.data = t.o.data();
-    c.dout.data = t.dout.data(), c.dq.data = t.dq.data(), c.dk.data = t.dk.data();
-    c.dv.data = t.dv.data();
-    c.lse = t.lse.data(), c.dlse = or_null(t.dlse);
-    c.cu_q = or_null(t.cu_q), c.cu_kv = or_null(t.cu_kv);
-    c.q_lens = or_null(t.q_lens), c.kv_lens = or_null(t.kv_lens);
-    c.sequence_ids = or_null(t.ids), c.keep_bits = or_null(t.words);
-    c.slopes = or_null(t.slopes), c.slopes_batch_stride = t.slopes.empty() ? 0 : t.p.heads;
-    c.seed = t.seed, c.offset = t.offset;
-    return c;
-}
-
-/* Inputs go up, with `results` also o and lse; other outputs as NaN. */
-static ordo_call device_call(two_sided &t, bool results)
-{
-    ordo_call c = host_call(t);
-    c.q.data = t.up(t.q), c.k.data = t.up(t.k), c.v.data = t.up(t.v), c.dout.data = t.up(t.dout);
-    c.o.data = t.up(results ? t.o : std::vector<uint16_t>(t.o.size(), 0xffff));
-    c.lse = t.up(results ? t.lse : std::vector<float>(t.lse.size(), NAN));
-    c.dq.data = t.up(std::vector<uint16_t>(t.dq.size(), 0xffff));
-    c.dk.data = t.up(std::vector<uint16_t>(t.dk.size(), 0xffff));
-    c.dv.data = t.up(std::vector<uint16_t>(t.dv.size(), 0xffff));
-    c.dlse = t.up(t.dlse);
-    c.cu_q = t.up(t.cu_q), c.cu_kv = t.up(t.cu_kv);
-    c.q_lens = t.up(t.q_lens), c.kv_lens = t.up(t.kv_lens);
-    c.sequence_ids = t.up(t.ids), c.keep_bits = t.up(t.words), c.slopes = t.up(t.slopes);
-    std::vector<uint64_t> behind = { t.seed, t.offset };
-    c.seed_ptr = t.up(behind);
-    c.offset_ptr = c.seed_ptr + 1;
-    c.seed = c.offset = 0; /* not read */
-    c.workspace_bytes = ordo_plan_workspace(t.plan);
-    c.workspace = t.up(std::vector<uint8_t>(c.workspace_bytes, 0xff));
-    return c;
 }
 
 /* ---- comparing ---- */
@@ -266,7 +133,7 @@ static size_t sums_differing(const two_sided &t, const std::vector<float> &in,
 
 /* A backward pass with sums in and out, all of whose rows are marked as broken: the workspace is
  * full of ones. */
-static size_t check_carried(two_sided &t, dice &d, const char *text)
+static size_t check_carried(two_sided &t, dice &d)
 {
     ordo_call device = device_call(t, true);
     ordo_cuda_pass pass;
@@ -277,7 +144,7 @@ static size_t check_carried(two_sided &t, dice &d, const char *text)
     device.dk_sums = t.up(dk), device.dv_sums = t.up(dv);
     device.carry = 0u | ORDO_CARRY_IN | ORDO_CARRY_OUT;
     device.dq.data = device.dk.data = device.dv.data = NULL;
-    must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
+    pass = make_pass(t, ORDO_BACKWARD, device);
     must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
@@ -293,21 +160,17 @@ static void check_pass(uint32_t seed)
 {
     two_sided t;
     dice d = { seed, 0 };
-    ordo_machine *machine = NULL;
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_cuda_pass pass;
     char text[400];
     const int one = 1;
     draw_problem(d, t);
     draw_tensors(d, t);
-    must_ordo(ordo_machine_create(&machine, "h200"), "machine");
-    must_ordo(ordo_plan_create(&t.plan, &t.p, machine, &options), "plan");
-    ordo_machine_destroy(machine);
+    make_plan(t, ORDO_ORDER_DEFAULT);
     describe(t, text, sizeof text);
 
     ordo_call host = host_call(t), device = device_call(t, false);
     must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
-    must_ordo(ordo_cuda_pass_make(t.plan, ORDO_FORWARD, &device, &pass), text);
+    pass = make_pass(t, ORDO_FORWARD, device);
     must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_forward(&pass), ordo_cuda_why());
@@ -317,7 +180,7 @@ static void check_pass(uint32_t seed)
 
     device = device_call(t, true);
     must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
-    must_ordo(ordo_cuda_pass_make(t.plan, ORDO_BACKWARD, &device, &pass), text);
+    pass = make_pass(t, ORDO_BACKWARD, device);
     must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
@@ -325,7 +188,7 @@ static void check_pass(uint32_t seed)
     MUST(cudaDeviceSynchronize());
     const size_t dq = differing(t, t.dq, device.dq.data), dk = differing(t, t.dk, device.dk.data);
     const size_t dv = differing(t, t.dv, device.dv.data);
-    const size_t carried = check_carried(t, d, text);
+    const size_t carried = check_carried(t, d);
     verdict(!o && !lse && !dq && !dk && !dv && !carried,
             "seed %u: %s: o %zu/%zu lse %zu/%zu dq %zu dk %zu/%zu dv %zu carried %zu", seed, text,
             o, t.o.size(), lse, t.lse.size(), dq, dk, t.dk.size(), dv, carried);

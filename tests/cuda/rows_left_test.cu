@@ -3,11 +3,8 @@
  * Those rows get o = 0, lse = -inf and gradients 0; all others get the bits that they have in a
  * batch of the same sequences end to end. Without a device of compute capability 9.0: compiled, and
  * skipped. */
-#include "handmade_batch.h"
+#include "handmade_call.h"
 #include "host_table.h"
-extern "C" {
-#include "api/cuda_pass.h"
-}
 
 enum { HEADS = 4, KV_HEADS = 2 };
 
@@ -26,34 +23,27 @@ struct packed_batch {
     row_numbers q, kv;
 };
 
-struct results {
-    std::vector<uint16_t> o, dq, dk, dv;
-    std::vector<float> lse; /* (head, row) */
-};
-
-struct on_device : device_memory {
-    uint16_t *values(const setting &z, uint32_t tensor, const row_numbers &rows, int heads)
-    {
-        std::vector<uint16_t> x;
-        for (const int row : rows)
-            for (int h = 0; h < heads; h++)
-                for (int d = 0; d < z.head_dim; d++)
-                    x.push_back(case_half(row < 0 ? NAN : case_value(tensor, 0, row, h, d), z.f16));
-        return upload(x);
-    }
-
-    uint16_t *nothing(const setting &z, const row_numbers &rows, int heads)
-    {
-        return upload(std::vector<uint16_t>(rows.size() * heads * z.head_dim, 0xffff));
-    }
-};
-
-static ordo_plan *plan_of(const setting &z, const packed_batch &b)
+/* What depends on tensor, row, head and column alone. */
+static std::vector<uint16_t> values(const setting &z, uint32_t tensor, const row_numbers &rows,
+                                    int heads)
 {
-    ordo_problem p = ORDO_PROBLEM_INIT;
-    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
-    ordo_machine *machine = NULL;
-    ordo_plan *plan = NULL;
+    std::vector<uint16_t> x;
+    for (const int row : rows)
+        for (int h = 0; h < heads; h++)
+            for (int d = 0; d < z.head_dim; d++) {
+                const ordo_philox_words place = { { tensor, (uint32_t)row, (uint32_t)h,
+                                                    (uint32_t)d } };
+                const uint32_t drawn = ordo_philox(place, 1, 2, 7).w[0];
+                const float value = row < 0 ? NAN : (float)(int32_t)drawn * 0x1p-30f;
+                x.push_back(z.f16 ? ordo_f16_from_f32(value) : ordo_bf16_from_f32(value));
+            }
+    return x;
+}
+
+/* Both passes; the results are then on the host. */
+static void run(const setting &z, const packed_batch &b, two_sided &t)
+{
+    ordo_problem &p = t.p;
     p.dtype = z.f16 ? ORDO_F16 : ORDO_BF16;
     p.layout = ORDO_PACKED;
     p.batch = (int64_t)b.cu_q.size() - 1;
@@ -64,42 +54,24 @@ static ordo_plan *plan_of(const setting &z, const packed_batch &b)
     p.total_kv = (int64_t)b.kv.size();
     p.head_dim = z.head_dim;
     p.mask = z.mask;
-    must_ordo(ordo_machine_create(&machine, "h200"), "machine");
-    must_ordo(ordo_plan_create(&plan, &p, machine, &options), "plan");
-    ordo_machine_destroy(machine);
-    return plan;
-}
-
-static results run(const setting &z, const packed_batch &b)
-{
-    on_device memory;
-    ordo_plan *plan = plan_of(z, b);
-    ordo_call call = ORDO_CALL_INIT;
-    ordo_cuda_pass pass;
-    const size_t q = b.q.size() * HEADS * z.head_dim, kv = b.kv.size() * KV_HEADS * z.head_dim;
-    call.q.data = memory.values(z, 1, b.q, HEADS);
-    call.k.data = memory.values(z, 2, b.kv, KV_HEADS);
-    call.v.data = memory.values(z, 3, b.kv, KV_HEADS);
-    call.dout.data = memory.values(z, 4, b.q, HEADS);
-    call.o.data = memory.nothing(z, b.q, HEADS);
-    call.dq.data = memory.nothing(z, b.q, HEADS);
-    call.dk.data = memory.nothing(z, b.kv, KV_HEADS);
-    call.dv.data = memory.nothing(z, b.kv, KV_HEADS);
-    call.lse = memory.upload(std::vector<float>(b.q.size() * HEADS, NAN));
-    call.cu_q = memory.upload(b.cu_q);
-    call.cu_kv = memory.upload(b.cu_kv);
-    call.workspace_bytes = ordo_plan_workspace(plan);
-    call.workspace = memory.upload(std::vector<uint8_t>(call.workspace_bytes, 0xff));
-    must_ordo(ordo_cuda_pass_make(plan, ORDO_FORWARD, &call, &pass), "forward");
-    must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
-    must_ordo(ordo_cuda_pass_make(plan, ORDO_BACKWARD, &call, &pass), "backward");
-    must_ordo(ordo_cuda_launch_backward(&pass), ordo_cuda_why());
+    t.cu_q = b.cu_q, t.cu_kv = b.cu_kv;
+    t.q = values(z, 1, b.q, HEADS), t.k = values(z, 2, b.kv, KV_HEADS);
+    t.v = values(z, 3, b.kv, KV_HEADS), t.dout = values(z, 4, b.q, HEADS);
+    t.o = t.dq = t.q;
+    t.dk = t.dv = t.k;
+    t.lse.assign(b.q.size() * HEADS, NAN);
+    make_plan(t, ORDO_ORDER_DEFAULT);
+    const ordo_call call = device_call(t, false);
+    const ordo_cuda_pass forward = make_pass(t, ORDO_FORWARD, call);
+    const ordo_cuda_pass backward = make_pass(t, ORDO_BACKWARD, call);
+    must_ordo(ordo_cuda_launch_forward(&forward), ordo_cuda_why());
+    must_ordo(ordo_cuda_launch_backward(&backward), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
-    ordo_plan_destroy(plan);
-    return { case_download((uint16_t *)call.o.data, q), case_download((uint16_t *)call.dq.data, q),
-             case_download((uint16_t *)call.dk.data, kv),
-             case_download((uint16_t *)call.dv.data, kv),
-             case_download(call.lse, b.q.size() * HEADS) };
+    t.o = case_download((uint16_t *)call.o.data, t.o.size());
+    t.dq = case_download((uint16_t *)call.dq.data, t.dq.size());
+    t.dk = case_download((uint16_t *)call.dk.data, t.dk.size());
+    t.dv = case_download((uint16_t *)call.dv.data, t.dv.size());
+    t.lse = case_download(call.lse, t.lse.size());
 }
 
 /* Rows of `got` at which a tensor differs from the row of `want` that has the same number, or from
@@ -116,7 +88,7 @@ static size_t differing(const std::vector<uint16_t> &got, const row_numbers &row
     return wrong;
 }
 
-static size_t lse_differing(const results &got, const row_numbers &rows, const results &want,
+static size_t lse_differing(const two_sided &got, const row_numbers &rows, const two_sided &want,
                             size_t want_rows)
 {
     size_t wrong = 0;
@@ -164,7 +136,9 @@ static void check(const char *what, const setting &z, std::vector<int32_t> cu_q,
 {
     packed_batch b = { cu_q, cu_kv, row_numbers(total, -1), row_numbers(total, -1) };
     const packed_batch tight = number_rows(z, b);
-    const results want = run(z, tight), got = run(z, b);
+    two_sided want, got;
+    run(z, tight, want);
+    run(z, b, got);
     const size_t row = (size_t)HEADS * z.head_dim, kv_row = (size_t)KV_HEADS * z.head_dim;
     const size_t o = differing(got.o, b.q, want.o, row), dq = differing(got.dq, b.q, want.dq, row);
     const size_t dk = differing(got.dk, b.kv, want.dk, kv_row);
