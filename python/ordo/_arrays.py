@@ -169,3 +169,18 @@ def slopes_of(given: Any, batch: int, heads: int) -> tuple[Array, int]:
     if array.shape == (batch, heads):
         return array, heads
     raise Error("shape", f"slopes.shape {array.shape}: expected ({heads},) or ({batch}, {heads})")
+
+
+def matrices(name: str, array: Any) -> Array:
+    """(sequences or 1, heads or 1, rows, columns) of an array of that shape or its last axes; an
+    axis that is broadcast has one element."""
+    check_kind(name, array)
+    if not 2 <= array.ndim <= 4:
+        axes = "(batch or 1, heads or 1, q_len, kv_len)"
+        raise Error("shape", f"{name}.shape {array.shape}: expected {axes}")
+    whole: Array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    if whole.strides[0] == 0:
+        whole = whole[:1]
+    if whole.strides[1] == 0:
+        whole = whole[:, :1]
+    return whole

@@ -18,6 +18,7 @@ from ._arrays import (
     check_kind,
     dtype_of,
     flat_f32,
+    matrices,
     numbers,
     set_tensor,
     sink_of,
@@ -27,7 +28,7 @@ from ._blocks import BlockMask
 from ._convert import integer, real
 from ._library import Error, lib
 from ._plan import Plan
-from ._problem import NO_KEYS, BlockLimits, Problem, SeenLimits, dropout_of
+from ._problem import NO_KEYS, Bias, BlockLimits, Problem, SeenLimits, dropout_of
 from ._seen import Seen
 from ._words import Backend, DType, mask_of
 
@@ -56,6 +57,7 @@ def forward(
     keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
     seen: Seen | None = None,
+    bias: Array | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -76,6 +78,8 @@ def forward(
         keep_bits       keep bits that ordo.dropout.fill() made, instead of seed and offset
         block_mask      a BlockMask, with its limits in problem.blocks
         seen            a Seen, with its limits in problem.seen
+        bias            (batch or 1, heads or 1, q_len, kv_len) or its last axes, float32 or the
+                        type of q, as problem.bias says: added to the logits; -inf hides
         seed, offset    of dropout: never the same pair twice
         threads         0 = all the process may use; changes no bit
     """
@@ -91,7 +95,7 @@ def forward(
     call.lse = address(flat_f32("lse", lse, shapes["lse"], output=True))
     held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
-        _renamed(keep_bits, mask_bits), block_mask, seen, seed, offset, threads,
+        _renamed(keep_bits, mask_bits), block_mask, seen, bias, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_forward, plan, call, plan.info.forward_workspace_bytes)
     del held  # the arrays at the addresses had to live until here
@@ -127,6 +131,8 @@ def backward(
     keep_bits: Array | None = None,
     block_mask: BlockMask | None = None,
     seen: Seen | None = None,
+    bias: Array | None = None,
+    dbias: Array | None = None,
     seed: int = 0,
     offset: int = 0,
     threads: int = 0,
@@ -146,6 +152,8 @@ def backward(
         dsink            with sink: float32, (heads,), overwritten with its gradient
         dsink_parts      the same of each sequence, (batch, heads): sum them in f64, sequence after
                          sequence, and round once to get dsink
+        dbias            with bias: float32, (batch or 1, heads or 1, q_len, kv_len), overwritten
+                         with its gradient; `gradients` may then be ()
     """
     shapes, dtype = plan._shapes, plan.problem.dtype
     call = _open(plan)
@@ -175,12 +183,13 @@ def backward(
     for name, given, shape in (
         ("dsink", dsink, (p.heads,)),
         ("dsink_parts", dsink_parts, (p.batch, p.heads)),
+        ("dbias", dbias, _bias_shape(p)),
     ):
         if given is not None:
             setattr(call, name, address(flat_f32(name, given, shape, output=True)))
     held += _set_rest(
         call, plan, cu_q, cu_kv, q_lens, kv_lens, sequence_ids, slopes, sink,
-        _renamed(keep_bits, mask_bits), block_mask, seen, seed, offset, threads,
+        _renamed(keep_bits, mask_bits), block_mask, seen, bias, seed, offset, threads,
     )  # fmt: skip
     _run(lib.ordo_attention_backward, plan, call, plan.info.backward_workspace_bytes)
     del held
@@ -278,6 +287,7 @@ def _set_rest(
     keep_bits: Array | None,
     block_mask: BlockMask | None,
     seen: Seen | None,
+    bias: Array | None,
     seed: int,
     offset: int,
     threads: int,
@@ -311,10 +321,21 @@ def _set_rest(
     if seen is not None:
         held.append(seen)
         call.seen = pointer(seen.to_c())
+    if bias is not None:
+        whole = matrices("bias", bias)
+        held.append(set_tensor(call.bias, "bias", whole, _bias_shape(p), p.bias.dtype))
     call.seed = integer("seed", seed, c_uint64)
     call.offset = integer("offset", offset, c_uint64)
     call.threads = integer("threads", threads, c_int)
     return held
+
+
+def _bias_shape(p: Problem) -> tuple[int, ...]:
+    own = p.bias
+    return (
+        p.batch if own.per_sequence else 1, p.heads if own.per_head else 1,
+        p.q_len, max(0, p.kv_len),
+    )  # fmt: skip
 
 
 def _run(function: Callable[..., Any], plan: Plan, call: Any, workspace_bytes: int) -> None:
@@ -353,6 +374,7 @@ def attention(
     sink: Array | Sequence[float] | None = None,
     block_mask: BlockMask | None = None,
     seen: Seen | Array | None = None,
+    bias: Array | None = None,
     dtype: DType | None = None,
     backend: Backend = "default",
     threads: int = 0,
@@ -363,7 +385,7 @@ def attention(
     calls of the same shape. Causal masks (True or "bottom-right") align bottom-right, so that
     the last row sees every key; "top-left" aligns them to the first. `cu_q` (and `cu_kv`) makes
     it packed, `q_lens` (and `kv_lens`) padded. `block_mask` narrows the mask, and so does `seen`, an
-    array of bool or a Seen made of one. uint16 arrays need dtype="bf16". For lse and gradients make
+    array of bool or a Seen made of one. `bias` is added to the logits. uint16 arrays need dtype="bf16". For lse and gradients make
     a Plan, and keep it: its line is what pins the bits. Without sequences, rows or keys o is empty
     or zeros.
     """
@@ -378,9 +400,10 @@ def attention(
         kv_lens = np.full(len(k), k.shape[1], np.int32)
     if seen is not None and not isinstance(seen, Seen):
         seen = Seen(seen)
+    dtype = dtype if dtype is not None else dtype_of(q)
     problem = Problem(
         **_measure(q, k, v, cu_q, cu_kv, q_lens is not None),
-        dtype=dtype if dtype is not None else dtype_of(q),
+        dtype=dtype,
         mask=mask_of(causal),
         window=window,
         scale=0.0 if scale is None else scale,
@@ -389,13 +412,20 @@ def attention(
         dropout=dropout_of(dropout_p),
         blocks=BlockLimits() if block_mask is None else block_mask.limits,
         seen=SeenLimits() if seen is None else seen.limits,
+        bias=Bias() if bias is None else _bias_of(bias, dtype),
     )
     o, _ = forward(
         _plan_of(problem, backend), q, k, v, cu_q=cu_q, cu_kv=cu_kv, q_lens=q_lens, kv_lens=kv_lens,
         sequence_ids=sequence_ids, slopes=slopes, sink=sink, block_mask=block_mask, seen=seen,
-        seed=seed, offset=offset, threads=threads,
+        bias=bias, seed=seed, offset=offset, threads=threads,
     )  # fmt: skip
     return o
+
+
+def _bias_of(bias: Array, dtype: DType) -> Bias:
+    sequences, heads = matrices("bias", bias).shape[:2]
+    own: DType = "f32" if bias.dtype == np.float32 else dtype
+    return Bias(on=True, per_sequence=sequences > 1, per_head=heads > 1, dtype=own)
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _structs as s
-from ._arrays import Array, address, check_kind
+from ._arrays import Array, address, matrices
 from ._library import Error, lib
 from ._problem import Problem, SeenLimits, from_c, to_c
 
@@ -24,17 +24,9 @@ class Seen:
     """
 
     def __init__(self, elements: Array) -> None:
-        check_kind("seen", elements)
-        if elements.dtype != np.bool_:
-            raise Error("argument", f"seen.dtype {elements.dtype}: expected bool")
-        if not 2 <= elements.ndim <= 4:
-            axes = "(batch or 1, heads or 1, q_len, kv_len)"
-            raise Error("shape", f"seen.shape {elements.shape}: expected {axes}")
-        whole = elements.reshape((1,) * (4 - elements.ndim) + elements.shape)
-        if whole.strides[0] == 0:  # broadcast
-            whole = whole[:1]
-        if whole.strides[1] == 0:
-            whole = whole[:, :1]
+        whole = matrices("seen", elements)
+        if whole.dtype != np.bool_:
+            raise Error("argument", f"seen.dtype {whole.dtype}: expected bool")
         sequences, heads, q_len, kv_len = whole.shape
         self.limits = SeenLimits(on=True, per_sequence=sequences > 1, per_head=heads > 1)
         own = to_c(

@@ -14,6 +14,7 @@ class Result:
     dq: np.ndarray
     dk: np.ndarray
     dv: np.ndarray
+    dbias: np.ndarray | None = None
 
 
 def visible(rows, columns, mask, window):
@@ -30,10 +31,13 @@ def visible(rows, columns, mask, window):
     return seen, distance
 
 
-def sequence(problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, dlse=None):
+def sequence(
+    problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, dlse=None, bias=None
+):
     """(rows, heads, dim) arrays to o, lse (heads, rows) and gradients.
 
-    `problem` has its defaults filled in (plan.problem); `keep` is (heads, rows, columns).
+    `problem` has its defaults filled in (plan.problem); `keep` and `bias` are (heads, rows,
+    columns).
     """
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q, k, v, dout))
     rows, heads, _ = q.shape
@@ -43,7 +47,7 @@ def sequence(problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, 
         np.zeros((rows, heads, v.shape[2])), np.full((heads, rows), -np.inf),
         np.zeros_like(q), np.zeros_like(k), np.zeros_like(v),
     )  # fmt: skip
-    alive = seen.any(axis=1)
+    made.dbias = np.zeros((heads, rows, columns))
     for h in range(heads):
         g = h // (heads // kv_heads)
         raw = problem.scale * q[:, h] @ k[:, g].T
@@ -52,7 +56,10 @@ def sequence(problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, 
         bend = 1 - (logit / cap) ** 2 if cap > 0 else 1.0
         if slopes is not None:
             logit = logit - np.float64(slopes[h]) * np.abs(distance)
+        if bias is not None:
+            logit = logit + np.float64(bias[h])
         logit = np.where(seen, logit, -np.inf)
+        alive = (logit > -np.inf).any(axis=1)
         top = np.where(alive, logit.max(axis=1, initial=-np.inf), 0)[:, None]
         p = np.exp(logit - top)
         total = p.sum(axis=1, keepdims=True)
@@ -64,7 +71,8 @@ def sequence(problem, q, k, v, dout, *, slopes=None, keep=None, keep_scale=1.0, 
         dp = (dout[:, h] @ v[:, g].T) * kept
         delta = (p * dp).sum(axis=1, keepdims=True)
         extra = 0 if dlse is None else np.float64(dlse[h])[:, None]
-        ds = p * (dp - delta + extra) * bend * problem.scale
+        made.dbias[h] = p * (dp - delta + extra)
+        ds = made.dbias[h] * bend * problem.scale
         made.dv[:, g] += (p * kept).T @ dout[:, h]
         made.dq[:, h] = ds @ k[:, g]
         made.dk[:, g] += ds.T @ q[:, h]
