@@ -9,6 +9,7 @@
 #include "base/keep.h"
 #include "fuzz/input.h"
 #include "ordo/attention.h"
+#include "ordo/seen.h"
 
 enum { TENSORS = 8, MOST_BYTES = 1 << 20, MOST_BATCH = 8, MOST_HEADS = 16 };
 enum { MOST_SIZE = 640, MOST_WORK = 1 << 19, MOST_WORKSPACE = 1 << 24 };
@@ -34,7 +35,10 @@ static ordo_problem read_problem(reader *r)
     p.alibi = byte(r) % 2;
     p.dropout = (ordo_dropout) { real(r), byte(r) % 12, byte(r) % 18, (ordo_keying)(byte(r) % 3) };
     p.shard = read_shard(r);
-    p.extras = byte(r) == 255;
+    const int last = byte(r);
+    p.extras = last == 255;
+    if (last >= 224 && last < 255)
+        p.seen = (ordo_seen_limits) { last < 250, last % 2, last / 2 % 2 };
     return p;
 }
 
@@ -68,6 +72,8 @@ typedef struct call_memory {
     block tensors[TENSORS], lse, dlse; /* q k v dout, then outputs o dq dk dv */
     block lengths[4], ids, slopes, seed, offset, bits;
     block sink, dsink, dsink_parts;
+    block seen; /* the arrays of the element mask */
+    ordo_block_mask mask;
     void *work;
 } call_memory;
 
@@ -180,6 +186,44 @@ static void read_sinks(reader *r, const ordo_problem *p, call_memory *m)
     m->call.dsink_parts = kind / 2 % 2 ? block_data(&m->dsink_parts) : NULL;
 }
 
+/* An element mask of any bytes, now and then with a number of its lists changed. */
+static void read_seen(reader *r, const ordo_problem *p, call_memory *m)
+{
+    const int64_t heads = p->seen.per_head ? p->heads : 1, head = p->q_len * p->kv_len;
+    const int64_t masks = (p->seen.per_sequence ? p->batch : 1) * heads;
+    const int64_t strides[] = { heads * head, head, p->kv_len, 1 };
+    size_t bytes = 0;
+    const int change = byte(r);
+    m->seen = block_of(&change, 0);
+    if (!p->seen.on || head == 0 || change == 254)
+        return;
+    block elements = block_open((size_t)(masks * head), r);
+    for (int64_t x = 0; x < masks * head; x++)
+        ((unsigned char *)block_data(&elements))[x] &= 1;
+    m->mask = (ordo_block_mask)ORDO_BLOCK_MASK_INIT;
+    if (ordo_seen_bytes(p, &bytes) != ORDO_OK)
+        abort();
+    unsigned char *memory = aligned_alloc(16, (bytes + 15) / 16 * 16);
+    if (!memory ||
+        ordo_seen_make(&m->mask, p, block_data(&elements), strides, memory, bytes) != ORDO_OK)
+        abort();
+    int32_t *lists = (int32_t *)(void *)(memory + ((const unsigned char *)m->mask.start - memory));
+    if (change == 255)
+        lists[byte(r) % (m->mask.key + m->mask.entries - m->mask.start)] = (int32_t)number(r, 9);
+    block_close(&m->seen);
+    m->seen = block_of(memory, bytes);
+    const unsigned char *to = block_data(&m->seen);
+    m->mask.start = (const void *)(to + ((const unsigned char *)m->mask.start - memory));
+    m->mask.key = (const void *)(to + ((const unsigned char *)m->mask.key - memory));
+    m->mask.bits = (const void *)to;
+    m->call.seen = &m->mask;
+    ordo_problem as = ORDO_PROBLEM_INIT;
+    if (ordo_seen_kind(p, &m->mask, &as, NULL, NULL) != ORDO_OK && change != 255)
+        abort();
+    free(memory);
+    block_close(&elements);
+}
+
 /* Words of keep bits that a call reads; at most those of a valid batch. */
 static size_t keep_words(const ordo_problem *p, const call_memory *m)
 {
@@ -239,6 +283,8 @@ static bool read_call(reader *r, const ordo_problem *p, const ordo_plan *plan, c
     default: break;
     }
     read_sinks(r, p, m);
+    if (fits)
+        read_seen(r, p, m);
     return fits;
 }
 
@@ -248,9 +294,10 @@ static void call_close(call_memory *m)
         block_close(&m->tensors[x]);
     for (int x = 0; x < 4; x++)
         block_close(&m->lengths[x]);
-    enum { OTHERS = 10 };
-    block *const others[OTHERS] = { &m->lse,    &m->dlse, &m->ids,  &m->slopes, &m->seed,
-                                    &m->offset, &m->bits, &m->sink, &m->dsink,  &m->dsink_parts };
+    enum { OTHERS = 11 };
+    block *const others[OTHERS] = { &m->lse,   &m->dlse,        &m->ids,  &m->slopes,
+                                    &m->seed,  &m->offset,      &m->bits, &m->sink,
+                                    &m->dsink, &m->dsink_parts, &m->seen };
     for (size_t x = 0; x < OTHERS; x++)
         block_close(others[x]);
     free(m->work);
@@ -261,7 +308,8 @@ static void call_close(call_memory *m)
 /* Inputs are never written; outputs only in their own memory, and only by a pass that ran. */
 static void check_memory(const call_memory *m, bool forward, bool backward)
 {
-    bool fine = block_unchanged(&m->dlse) && block_unchanged(&m->bits) && block_unchanged(&m->sink);
+    bool fine = block_unchanged(&m->dlse) && block_unchanged(&m->bits) &&
+                block_unchanged(&m->sink) && block_unchanged(&m->seen);
     for (int x = 0; x < 4; x++)
         fine = fine && block_unchanged(&m->tensors[x]);
     for (int x = 4; x < TENSORS; x++) {
