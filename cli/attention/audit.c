@@ -377,7 +377,8 @@ int cli_audit(int argc, char **argv)
         "Recompute on a CPU what a GPU computed, bit for bit, and compare. A file is what\n"
         "`ordo run --save` writes: a .safetensors file with the tensors q, k, v, o, lse and "
         "perhaps\n"
-        "dout, dq, dk, dv, dlse, slopes, sink, dsink, and the plan's line in its metadata; or "
+        "dout, dq, dk, dv, dlse, slopes, sink, dsink, bias, dbias, and the plan's line in its "
+        "metadata; or "
         ".npy\n"
         "files with such names. Exit status: 0 equal, 1 different, 2 usage, 3 not auditable, 4 a\n"
         "file that cannot be read.",

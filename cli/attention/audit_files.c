@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[CLI_AUDIT_TENSORS] = { "q",      "k",    "v",    "o",  "lse",
-                                                      "dout",   "dq",   "dk",   "dv", "dlse",
-                                                      "slopes", "sink", "dsink" };
+static const char *const names[CLI_AUDIT_TENSORS] = { "q",      "k",    "v",     "o",    "lse",
+                                                      "dout",   "dq",   "dk",    "dv",   "dlse",
+                                                      "slopes", "sink", "dsink", "bias", "dbias" };
 
 const char *cli_audit_name(int which)
 {
@@ -34,6 +34,8 @@ int cli_audit_kind_of(int which)
         [CLI_AUDIT_SLOPES] = -1,
         [CLI_AUDIT_SINK] = -1,
         [CLI_AUDIT_DSINK] = ORDO_AUDIT_DSINK,
+        [CLI_AUDIT_BIAS] = -1,
+        [CLI_AUDIT_DBIAS] = ORDO_AUDIT_DBIAS,
     };
     return kinds[which];
 }
@@ -261,6 +263,13 @@ static int shape_of(const ordo_problem *p, int which, int64_t shape[4])
         shape[0] = p->heads;
         return 1;
     }
+    if (which == CLI_AUDIT_BIAS || which == CLI_AUDIT_DBIAS) {
+        shape[0] = p->bias.per_sequence ? p->batch : 1;
+        shape[1] = p->bias.per_head ? p->heads : 1;
+        shape[2] = p->q_len;
+        shape[3] = p->kv_len;
+        return 4;
+    }
     if (which == CLI_AUDIT_DSINK) {
         shape[0] = p->batch;
         shape[1] = p->heads;
@@ -289,7 +298,9 @@ static int check_tensor(const cli_audit_record *r, int which)
 {
     static const char *const elements[] = { "f32", "bf16", "f16", "16-bit integers", "bool" };
     const cli_array *a = &r->arrays[which];
-    const bool f32 = which == CLI_AUDIT_LSE || which >= CLI_AUDIT_DLSE;
+    const bool f32 =
+        which == CLI_AUDIT_LSE ||
+        (which >= CLI_AUDIT_DLSE && (which != CLI_AUDIT_BIAS || r->problem.bias.dtype == ORDO_F32));
     const cli_element expected = f32                             ? CLI_ELEMENT_F32
                                  : r->problem.dtype == ORDO_F16  ? CLI_ELEMENT_F16
                                  : r->problem.dtype == ORDO_BF16 ? CLI_ELEMENT_BF16
@@ -318,7 +329,8 @@ static bool has(const cli_audit_record *r, int which)
 static int check_complete(cli_audit_record *r)
 {
     const bool gradients = has(r, CLI_AUDIT_OUTPUT_DQ) || has(r, CLI_AUDIT_DK) ||
-                           has(r, CLI_AUDIT_DV) || has(r, CLI_AUDIT_DSINK);
+                           has(r, CLI_AUDIT_DV) || has(r, CLI_AUDIT_DSINK) ||
+                           has(r, CLI_AUDIT_DBIAS);
     const int always[] = { CLI_AUDIT_Q, CLI_AUDIT_K, CLI_AUDIT_V, CLI_AUDIT_OUTPUT_O,
                            CLI_AUDIT_LSE };
     r->forward = true;
@@ -329,7 +341,8 @@ static int check_complete(cli_audit_record *r)
                              names[always[i]]);
     if (gradients && !has(r, CLI_AUDIT_DOUT))
         return cli_error(CLI_FAILED, "no tensor dout; expected it with dq, dk and dv");
-    if (gradients && !has(r, CLI_AUDIT_OUTPUT_DQ) && !has(r, CLI_AUDIT_DK))
+    if (gradients && !has(r, CLI_AUDIT_OUTPUT_DQ) && !has(r, CLI_AUDIT_DK) &&
+        !has(r, CLI_AUDIT_DBIAS))
         return cli_error(CLI_FAILED, "no tensor dq, dk or dv; expected one with dsink");
     if (has(r, CLI_AUDIT_DSINK) && !has(r, CLI_AUDIT_SINK))
         return cli_error(CLI_FAILED, "no tensor sink; expected it with dsink");
@@ -339,6 +352,9 @@ static int check_complete(cli_audit_record *r)
     if (r->problem.alibi != has(r, CLI_AUDIT_SLOPES))
         return cli_error(CLI_FAILED, r->problem.alibi ? "no tensor slopes; the plan has ALiBi"
                                                       : "a tensor slopes; the plan has no ALiBi");
+    if (r->problem.bias.on != has(r, CLI_AUDIT_BIAS))
+        return cli_error(CLI_FAILED, r->problem.bias.on ? "no tensor bias; the plan has one"
+                                                        : "a tensor bias; the plan has none");
     return CLI_OK;
 }
 
@@ -376,6 +392,8 @@ static void fill_call(cli_audit_record *r)
     c->slopes = r->data[CLI_AUDIT_SLOPES];
     c->sink = r->data[CLI_AUDIT_SINK];
     c->dsink_parts = r->data[CLI_AUDIT_DSINK];
+    c->bias.data = r->data[CLI_AUDIT_BIAS];
+    c->dbias = r->data[CLI_AUDIT_DBIAS];
     if (r->problem.layout == ORDO_PACKED) {
         c->cu_q = r->q_numbers;
         c->cu_kv = r->kv_numbers;

@@ -39,6 +39,7 @@ static int run_once(const request *r, const ordo_plan *plan, cli_stage *stage,
     report->has[CLI_O] = report->has[CLI_LSE] = r->pass != CLI_BACKWARD;
     report->has[CLI_DQ] = report->has[CLI_DK] = report->has[CLI_DV] = r->pass != CLI_FORWARD;
     report->has[CLI_DSINK] = r->pass != CLI_FORWARD && r->job.sinks;
+    report->has[CLI_DBIAS] = r->pass != CLI_FORWARD && stage->tensors->problem.bias.on;
     CLI_TRY(
         cli_execute(plan, stage, r->pass != CLI_FORWARD, &report->forward_s, &report->backward_s));
     CLI_TRY(cli_stage_fetch(stage));

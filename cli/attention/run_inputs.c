@@ -214,6 +214,15 @@ static cli_saved saved_of(const cli_tensors *t, cli_output output, const char *n
     const int64_t dense[] = { p->batch, lse ? e.heads : length, lse ? length : e.heads, e.columns };
     const int64_t flat[] = { lse ? e.heads : total, lse ? total : e.heads, e.columns, 0 };
     const int64_t sinks[] = { p->batch, p->heads, 0, 0 };
+    const int64_t matrices[] = { p->bias.per_sequence ? p->batch : 1, e.heads, p->q_len,
+                                 p->kv_len };
+    if (output == CLI_DBIAS) {
+        cli_saved bias = { name, CLI_ELEMENT_F32,
+                           4,    { 0 },
+                           data, (int64_t)cli_tensors_output_bytes(t, output) };
+        memcpy(bias.shape, matrices, sizeof matrices);
+        return bias;
+    }
     cli_saved saved = { name, lse || sink ? CLI_ELEMENT_F32 : elements[p->dtype],
                         sink ? 2 : (packed ? 3 : 4) - lse };
     memcpy(saved.shape, sink ? sinks : packed ? flat : dense, sizeof dense);
@@ -275,7 +284,7 @@ static cli_saved per_head(const cli_tensors *t, const char *name, const float *d
 static int save_all(const char *path, const cli_tensors *t, const bool has[CLI_OUTPUTS], char *line,
                     uint64_t seed, uint64_t offset)
 {
-    cli_saved all[CLI_INPUTS + CLI_OUTPUTS + 2];
+    cli_saved all[CLI_INPUTS + CLI_OUTPUTS + 3];
     size_t count = 0;
     all[count++] = saved_of(t, CLI_DQ, "q", t->q);
     all[count++] = saved_of(t, CLI_DK, "k", t->k);
@@ -284,6 +293,8 @@ static int save_all(const char *path, const cli_tensors *t, const bool has[CLI_O
         all[count++] = saved_of(t, CLI_O, "dout", t->dout);
     if (t->problem.alibi)
         all[count++] = per_head(t, "slopes", t->slopes);
+    if (t->problem.bias.on)
+        all[count++] = saved_of(t, CLI_DBIAS, "bias", t->bias);
     if (t->sinks)
         all[count++] = per_head(t, "sink", t->sink);
     for (int i = 0; i < CLI_OUTPUTS; i++)

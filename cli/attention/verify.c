@@ -132,6 +132,8 @@ static int finish(request *r)
     if (r->runs.cut >= 0 && r->runs.job.problem.masks)
         return cli_usage("--cut: expected no --%s; its lists are those of whole sequences",
                          r->runs.job.problem.seen ? "seen" : "block-mask");
+    if (r->runs.cut >= 0 && cli_problem_at(&r->runs.job.problem, 0).bias.on)
+        return cli_usage("--cut: expected no --bias");
     const ordo_backend backend = r->runs.job.options.backend;
     if (r->runs.page > 0 && r->runs.cut != CLI_CUT_DECODE)
         return cli_usage("--page: expected --cut decode");

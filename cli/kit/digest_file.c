@@ -52,11 +52,13 @@ char *cli_digest_inputs(const cli_tensors *t, uint64_t seed, uint64_t offset)
     return text;
 }
 
-/* Whether a block has a line of CLI_DSINK, the last output. */
-static bool has_sinks(const char *inputs)
+/* Whether a block has a line of an output. */
+static bool has_output(const cli_digest_block *block, int output)
 {
-    const char *last = strrchr(inputs, ' ');
-    return last && strcmp(last, " sinks") == 0;
+    const char *last = strrchr(block->inputs, ' ');
+    if (output == CLI_DSINK)
+        return last && strcmp(last, " sinks") == 0;
+    return output != CLI_DBIAS || strstr(block->line, " bias=1 ");
 }
 
 int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t count)
@@ -66,9 +68,10 @@ int cli_digest_write(const char *path, const cli_digest_block *blocks, size_t co
     fprintf(file.stream, "%s\n", HEADING);
     for (size_t i = 0; i < count; i++) {
         fprintf(file.stream, "plan %s\ninputs %s\n", blocks[i].line, blocks[i].inputs);
-        for (int x = 0; x < CLI_OUTPUTS - !has_sinks(blocks[i].inputs); x++)
-            fprintf(file.stream, "%s %016" PRIx64 "\n", cli_output_name((cli_output)x),
-                    blocks[i].of[x]);
+        for (int x = 0; x < CLI_OUTPUTS; x++)
+            if (has_output(&blocks[i], x))
+                fprintf(file.stream, "%s %016" PRIx64 "\n", cli_output_name((cli_output)x),
+                        blocks[i].of[x]);
     }
     return cli_file_commit(&file);
 }
@@ -127,10 +130,9 @@ static int read_block(lines *l, cli_digest_block *block)
     block->line = strdup(line);
     block->inputs = strdup(inputs);
     int status = block->line && block->inputs ? CLI_OK : cli_out_of_memory();
-    const int outputs = status == CLI_OK ? CLI_OUTPUTS - !has_sinks(block->inputs) : 0;
-    block->of[CLI_DSINK] = 0;
-    for (int i = 0; i < outputs && status == CLI_OK; i++)
-        status = read_digest(l, cli_output_name((cli_output)i), &block->of[i]);
+    for (int i = 0; i < CLI_OUTPUTS && status == CLI_OK; i++)
+        if (has_output(block, i))
+            status = read_digest(l, cli_output_name((cli_output)i), &block->of[i]);
     return status;
 }
 

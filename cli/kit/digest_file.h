@@ -7,7 +7,7 @@
  *   lse ...
  *
  * One block from "plan" to "dv" per problem; with sinks, "inputs" ends with that word, and a line
- * "dsink" follows. */
+ * "dsink" follows; with a bias a line "dbias" is the last. */
 #ifndef CLI_DIGEST_FILE_H
 #define CLI_DIGEST_FILE_H
 

@@ -25,7 +25,7 @@ const char *cli_mask_words(void)
 
 cli_section cli_problem_section(cli_problem *p)
 {
-    *p = (cli_problem) { .device = -1 };
+    *p = (cli_problem) { .device = -1, .bias = -1 };
     const cli_option table[CLI_PROBLEM_OPTIONS] = {
         OPT_LIST("--seq", "N[,N..]", &p->seq, 1, MOST, "query rows per sequence"),
         OPT_INT("--kv-seq", "N", &p->kv_seq, 1, MOST, "key rows per sequence (default --seq)"),
@@ -46,6 +46,8 @@ cli_section cli_problem_section(cli_problem *p)
                  "factor of the products of q and k (default 1/sqrt(dim))"),
         OPT_REAL("--softcap", "X", &p->softcap, "cap of the logits (default 0: none)"),
         OPT_FLAG("--alibi", &p->alibi, "linear biases, one slope per head"),
+        OPT_CHOICE("--bias", "shared|heads|sequences|full", &p->bias,
+                   "a seeded bias of the logits; of each head, sequence, or both"),
         OPT_LIST("--cu-seqlens", "0,A,B..", &p->cu_q, 0, INT32_MAX,
                  "packed: cumulative lengths of the sequences"),
         OPT_LIST("--cu-seqlens-kv", "0,A,B..", &p->cu_kv, 0, INT32_MAX,
@@ -357,6 +359,8 @@ ordo_problem cli_problem_at(const cli_problem *p, size_t index)
     problem.window = p->window_read;
     problem.softcap = p->softcap;
     problem.alibi = p->alibi;
+    if (p->bias >= 0) /* the words stand in the order of their two bits */
+        problem.bias = (ordo_bias) { true, p->bias & 2, p->bias & 1, ORDO_F32 };
     problem.dropout = (ordo_dropout) {
         .p = p->dropout,
         .rounds = (int)p->rounds,

@@ -6,13 +6,13 @@
 #include "kit/json.h"
 #include "ordo/ordo.h"
 
-enum { CLI_PROBLEM_OPTIONS = 29 };
+enum { CLI_PROBLEM_OPTIONS = 30 };
 
 typedef struct cli_problem {
     /* As typed; a list of n values stands for n problems. */
     cli_list batch, heads, seq, dim;
     int64_t kv_heads, kv_seq, v_dim;
-    int mask, dtype, keying, device; /* device -1: not given */
+    int mask, dtype, keying, device, bias; /* device, bias -1: not given */
     const char *window, *machine_name, *block_mask, *seen;
     double scale, softcap, dropout;
     bool alibi;

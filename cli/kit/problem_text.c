@@ -22,6 +22,12 @@ static int64_t or_else(int64_t value, int64_t otherwise)
     return value > 0 ? value : value < 0 ? 0 : otherwise;
 }
 
+static const char *bias_name(const ordo_bias *bias)
+{
+    static const char *const names[] = { "shared", "heads", "sequences", "full" };
+    return names[2 * bias->per_sequence + bias->per_head];
+}
+
 void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
 {
     const int64_t kv_len = or_else(p->kv_len, p->q_len);
@@ -49,6 +55,8 @@ void cli_problem_describe(const ordo_problem *p, char *text, size_t capacity)
         add(text, capacity, ", softcap %g", p->softcap);
     if (p->alibi)
         add(text, capacity, ", alibi");
+    if (p->bias.on)
+        add(text, capacity, ", bias %s", bias_name(&p->bias));
     if (p->dropout.p > 0)
         add(text, capacity, ", dropout %g", p->dropout.p);
     if (p->dropout.p > 0 && p->dropout.keying != ORDO_KEYING_ORDO)
@@ -92,6 +100,8 @@ void cli_problem_json(cli_json *json, const char *key, const ordo_problem *p)
         cli_json_bool(json, "seen", true);
     cli_json_real(json, "softcap", p->softcap);
     cli_json_bool(json, "alibi", p->alibi);
+    if (p->bias.on)
+        cli_json_text(json, "bias", bias_name(&p->bias));
     cli_json_real(json, "dropout", p->dropout.p);
     cli_json_text(json, "keying", ordo_keying_name(p->dropout.keying));
     cli_json_end_object(json);

@@ -59,6 +59,42 @@ static void fill(const cli_tensors *t, void *data, const input_shape *s, uint64_
     }
 }
 
+/* Sequences and heads of the bias. */
+static int64_t bias_sequences(const ordo_problem *p)
+{
+    return p->bias.per_sequence ? p->batch : 1;
+}
+static int64_t bias_heads(const ordo_problem *p)
+{
+    return p->bias.per_head ? p->heads : 1;
+}
+
+static const void *bias_row(const cli_tensors *t, const void *data, int64_t b, int64_t h,
+                            int64_t row)
+{
+    const ordo_problem *p = &t->problem;
+    const int64_t line = (b * bias_heads(p) + h) * p->q_len + row;
+    return (const float *)data + line * p->kv_len;
+}
+
+/* One element of 16 is hidden. */
+static void fill_bias(const cli_tensors *t, uint64_t key)
+{
+    const ordo_problem *p = &t->problem;
+    for (int64_t b = 0; p->bias.on && b < bias_sequences(p); b++)
+        for (int64_t h = 0; h < bias_heads(p); h++)
+            for (int64_t row = 0; row < p->q_len; row++) {
+                const int64_t id = p->bias.per_sequence && t->ids ? t->ids[b] : b;
+                const uint64_t of_head = cli_random_mix(key + (uint64_t)id) + (uint64_t)h;
+                const uint64_t place = cli_random_mix(cli_random_mix(of_head) + (uint64_t)row);
+                float *to = (float *)bias_row(t, t->bias, b, h, row);
+                for (int64_t x = 0; x < p->kv_len; x++)
+                    to[x] = cli_random_mix(place + (uint64_t)x) % 16 == 0
+                                ? -INFINITY
+                                : (float)cli_random_normal(place + (uint64_t)x);
+            }
+}
+
 /* ---- memory ---- */
 
 static void *take(size_t bytes)
@@ -78,6 +114,10 @@ size_t cli_tensors_output_bytes(const cli_tensors *t, cli_output output)
     case CLI_DK: return columns * (size_t)p->head_dim * width_of(p);
     case CLI_DV: return columns * (size_t)p->v_head_dim * width_of(p);
     case CLI_DSINK: return t->sinks ? (size_t)(p->batch * p->heads) * sizeof(float) : 0;
+    case CLI_DBIAS:
+        return p->bias.on ? (size_t)(bias_sequences(p) * bias_heads(p) * p->q_len * p->kv_len) *
+                                sizeof(float)
+                          : 0;
     case CLI_OUTPUTS: break;
     }
     return 0;
@@ -111,7 +151,8 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
     t->dout = take(cli_tensors_output_bytes(t, CLI_O));
     t->slopes = take((size_t)p->heads * sizeof(float));
     t->sink = take((size_t)p->heads * sizeof(float));
-    bool good = t->q && t->k && t->v && t->dout && t->slopes && t->sink;
+    t->bias = take(cli_tensors_output_bytes(t, CLI_DBIAS));
+    bool good = t->q && t->k && t->v && t->dout && t->slopes && t->sink && t->bias;
     for (int i = 0; i < CLI_OUTPUTS; i++)
         good = (t->out[i] = take(cli_tensors_output_bytes(t, (cli_output)i))) != NULL && good;
     if (!good) {
@@ -122,6 +163,7 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
     fill(t, t->k, &k, cli_random_mix(seed ^ cli_random_mix(2)));
     fill(t, t->v, &v, cli_random_mix(seed ^ cli_random_mix(3)));
     fill(t, t->dout, &o, cli_random_mix(seed ^ cli_random_mix(4)));
+    fill_bias(t, cli_random_mix(seed ^ cli_random_mix(6)));
     fill_slopes(t);
     for (int64_t h = 0; h < p->heads; h++)
         t->sink[h] =
@@ -131,7 +173,7 @@ bool cli_tensors_make(cli_tensors *t, const ordo_plan *plan, const int32_t *q_nu
 
 void cli_tensors_free(cli_tensors *t)
 {
-    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes, t->sink };
+    void *all[] = { t->q, t->k, t->v, t->dout, t->slopes, t->sink, t->bias };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     for (int i = 0; i < CLI_OUTPUTS; i++)
@@ -162,6 +204,8 @@ ordo_call cli_tensors_call(const cli_tensors *t)
         *(t->problem.seen.on ? &call.seen : &call.block_mask) = t->mask;
     call.sequence_ids = t->ids;
     call.slopes = t->problem.alibi ? t->slopes : NULL;
+    call.bias.data = t->problem.bias.on ? t->bias : NULL;
+    call.dbias = t->problem.bias.on ? t->out[CLI_DBIAS] : NULL;
     call.sink = t->sinks ? t->sink : NULL;
     call.dsink_parts = t->sinks ? t->out[CLI_DSINK] : NULL;
     return call;
@@ -181,6 +225,19 @@ cli_extent cli_tensors_extent(const cli_tensors *t, cli_output output, int64_t s
     const bool of_keys = output == CLI_DK || output == CLI_DV;
     if (output == CLI_DSINK)
         return (cli_extent) { t->sinks ? 1 : 0, p->heads, 1, sizeof(float), sequence };
+    if (output == CLI_DBIAS) {
+        const bool here = p->bias.on && (p->bias.per_sequence || sequence == 0);
+        const bool own = p->bias.per_sequence;
+        return (cli_extent) {
+            .rows = !here ? 0
+                    : own ? span_of(p, t->q_numbers, p->q_len, sequence).valid
+                          : p->q_len,
+            .heads = bias_heads(p),
+            .columns = own ? span_of(p, t->kv_numbers, p->kv_len, sequence).valid : p->kv_len,
+            .width = sizeof(float),
+            .first = sequence,
+        };
+    }
     const row_span at = of_keys ? span_of(p, t->kv_numbers, p->kv_len, sequence)
                                 : span_of(p, t->q_numbers, p->q_len, sequence);
     return (cli_extent) {
@@ -198,6 +255,8 @@ const void *cli_tensors_at(const cli_tensors *t, cli_output output, const cli_ex
                            int64_t row, int64_t head)
 {
     const ordo_problem *p = &t->problem;
+    if (output == CLI_DBIAS)
+        return bias_row(t, t->out[output], e->first, head, row);
     int64_t index = ((e->first + row) * e->heads + head) * e->columns;
     if (output == CLI_LSE) /* (batch, heads, rows), packed (heads, rows) */
         index = p->layout == ORDO_PACKED ? head * p->total_q + e->first + row
@@ -229,7 +288,8 @@ static void digest_sequence(const cli_tensors *t, cli_output output, int64_t b, 
 uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t sequence)
 {
     cli_digest digest = cli_digest_start();
-    if (output == CLI_DSINK && !t->sinks)
+    if (cli_tensors_output_bytes(t, output) == 0 ||
+        (output == CLI_DBIAS && sequence >= 0 && !t->problem.bias.per_sequence))
         return 0;
     const int64_t first = sequence < 0 ? 0 : sequence,
                   end = sequence < 0 ? t->problem.batch : sequence + 1;
@@ -240,6 +300,8 @@ uint64_t cli_tensors_digest(const cli_tensors *t, cli_output output, int64_t seq
 
 const char *cli_output_name(cli_output output)
 {
-    static const char *const names[CLI_OUTPUTS] = { "o", "lse", "dq", "dk", "dv", "dsink" };
+    static const char *const names[CLI_OUTPUTS] = {
+        "o", "lse", "dq", "dk", "dv", "dsink", "dbias"
+    };
     return names[output];
 }

@@ -4,7 +4,7 @@
 
 #include "ordo/ordo.h"
 
-/* CLI_DSINK: of each sequence and head; has no elements without sinks. */
+/* CLI_DSINK: of each sequence and head; has no elements without sinks, CLI_DBIAS without a bias. */
 typedef enum cli_output {
     CLI_O,
     CLI_LSE,
@@ -12,6 +12,7 @@ typedef enum cli_output {
     CLI_DK,
     CLI_DV,
     CLI_DSINK,
+    CLI_DBIAS,
     CLI_OUTPUTS
 } cli_output;
 
@@ -24,7 +25,7 @@ typedef struct cli_tensors {
     const int64_t *ids;          /* of the sequences; NULL: 0, 1, 2, ... Borrowed */
     void *q, *k, *v, *dout;
     void *out[CLI_OUTPUTS];
-    float *slopes, *sink;
+    float *slopes, *sink, *bias;
     bool sinks;
 } cli_tensors;
 
@@ -57,7 +58,8 @@ const void *cli_tensors_at(const cli_tensors *tensors, cli_output output, const 
                            int64_t row, int64_t head);
 
 /* XXH64 over the logical elements in (sequence, head, row, column) order, little endian;
- * of all sequences, or of one if sequence >= 0. 0: CLI_DSINK without sinks. */
+ * of all sequences, or of one if sequence >= 0. 0: an output that has no elements for what the
+ * problem is; of one sequence CLI_DBIAS has none where sequences share it. */
 uint64_t cli_tensors_digest(const cli_tensors *tensors, cli_output output, int64_t sequence);
 
 const char *cli_output_name(cli_output output);

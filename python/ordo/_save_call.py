@@ -101,6 +101,8 @@ def _check(plan: Plan, tensors: Mapping[str, Any], key_head: int | None) -> None
         )
     if plan.problem.blocks.entries:
         raise Error("unsupported", "a plan with a block mask: the file has no place for it")
+    if plan.problem.bias.on:
+        raise Error("unsupported", "a plan with a bias: the file has no place for it")
     if plan.problem.paging.page_rows:
         raise Error("unsupported", "a plan with pages: the file has no place for their table")
     for name in tensors:
