@@ -108,14 +108,15 @@ TEST(gradient_is_summed_by_heads_then_sequences)
     for (int x = 0; x < 4; x++) {
         attention_case c = plain(70, 150, dims[x % DIMS]);
         ordo_problem *p = &c.problem;
+        p->batch = 3; /* of two, the order of sums is none */
         p->bias = (ordo_bias) { true, x & 1, x & 2, x & 1 ? ORDO_BF16 : ORDO_F32 };
         p->layout = x % 2 ? ORDO_PADDED : ORDO_DENSE;
         p->mask = x == 2 ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;
         p->softcap = x == 3 ? 10 : 0;
         p->dropout.p = x == 0 ? 0.5 : 0;
-        for (int b = 0; b < 2; b++) {
-            c.q_lens[b] = 70 - 33 * b;
-            c.kv_lens[b] = 100 + 50 * b;
+        for (int b = 0; b < 3; b++) {
+            c.q_lens[b] = 70 - 23 * b;
+            c.kv_lens[b] = 100 + 25 * b;
         }
         case_open(&c, 70 + (uint64_t)x);
         float *ds = bias_separate(&c, own_plan);
