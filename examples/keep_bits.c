@@ -21,7 +21,7 @@ int main(void)
     ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
     ordo_dropout_info info;
     call.seed = 1234;
-    call.offset = 5; /* one value a dropout call */
+    call.offset = 5; /* another one in each call with this seed */
     if (ordo_dropout_query(&problem, &call, &info) != ORDO_OK)
         return fail("query");
     printf("p %g of 0.1 asked, scale %.9g, %llu bytes of bits\n", info.p_used, info.scale,
