@@ -7,7 +7,7 @@
 
 static attention_case plain(int64_t rows, int64_t cols)
 {
-    attention_case c = { .problem = ORDO_PROBLEM_INIT, .dlse = (float *)1 };
+    attention_case c = { .problem = ORDO_PROBLEM_INIT, .ids = { 0, 1, 2 }, .dlse = (float *)1 };
     ordo_problem *p = &c.problem;
     p->batch = 3;
     p->heads = 6;

@@ -34,7 +34,7 @@ static void compute(attention_case *c)
 
 static attention_case plain(int64_t rows, int64_t cols, int dim)
 {
-    attention_case c = { .problem = ORDO_PROBLEM_INIT, .dlse = (float *)1 };
+    attention_case c = { .problem = ORDO_PROBLEM_INIT, .ids = { 0, 1, 2 }, .dlse = (float *)1 };
     ordo_problem *p = &c.problem;
     p->dtype = ORDO_BF16;
     p->batch = 2;
