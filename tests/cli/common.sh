@@ -4,9 +4,9 @@ out=$work/out
 err=$work/err
 
 fail() {
-    echo "FAIL $*"
-    sed 's/^/    /' "$err" | head -5
-    failed=1
+    echo "FAIL $*" >&2
+    sed 's/^/    /' "$err" | head -5 >&2
+    : >"$work/failed" # a variable would not leave $(...)
 }
 
 # status WANTED ARGS...: run the command; its output lies in $out and $err.
@@ -58,6 +58,7 @@ line() {
 }
 
 finish() {
-    [ "$failed" -eq 0 ] && echo "passed"
-    exit "$failed"
+    [ ! -e "$work/failed" ] || exit 1
+    echo "passed"
+    exit
 }

@@ -32,10 +32,10 @@ refuses 2 "--cut: expected no --bias" verify --seq 64 --bias heads --cut rows
 refuses 3 "bias.on true, layout packed" run --cu-seqlens 0,5,14 --bias heads
 refuses 3 "bias.on true: backend cuda expects no bias" plan --seq 64 --dtype bf16 --machine h200 --bias heads
 refuses 3 "bias: expected 0 segments" plan --seq 1k --dropout 0.1 --segments 2 --bias heads
-status 0 plan --seq 64 --bias full --line
-prints " bias=1 bias_per_sequence=1 bias_per_head=1 "
+status 0 plan --seq 64 --bias heads --line
+prints " bias=1 bias_per_head=1 "
 line=$(cat "$out")
-[ "$(json run --seq 64 --bias full && field digests)" = "$(json run --plan "$line" && field digests)" ] ||
+[ "$(json run --seq 64 --bias heads && field digests)" = "$(json run --plan "$line" && field digests)" ] ||
     fail "--plan: other digests"
 
 # A record holds it, and an audit sees one wrong bit of dbias, which is the last tensor.

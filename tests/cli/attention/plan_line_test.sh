@@ -68,10 +68,12 @@ json run --cu-seqlens 0,5,300 --heads 2 --dim 16 --sequences
 [ "$(field sequences)" = "$packed_digests" ] || fail "--plan: other digests of packed sequences"
 refuses 2 "layout packed: expected --cu-seqlens" run --plan "$packed"
 refuses 2 "--cu-seqlens: 3 sequences, and batch is 2" run --plan "$packed" --cu-seqlens 0,5,9,12
-refuses 2 "--cu-seqlens: expected sequences of at most 300 rows, 400 together" \
-    run --plan "$packed" --cu-seqlens 0,5,306
-refuses 2 "--cu-seqlens-kv: expected sequences of at most 300 rows, 400 together" \
-    run --plan "$packed" --cu-seqlens 0,5,300 --cu-seqlens-kv 0,250,401
+for ends in 0,5,306 0,250,401; do
+    refuses 2 "--cu-seqlens: expected sequences of at most 300 rows, 400 together" \
+        run --plan "$packed" --cu-seqlens $ends
+    refuses 2 "--cu-seqlens-kv: expected sequences of at most 300 rows, 400 together" \
+        run --plan "$packed" --cu-seqlens 0,5,300 --cu-seqlens-kv $ends
+done
 padded=$(line --seq 50 --q-lens 10,40 --dim 16)
 status 0 run --plan "$padded" --q-lens 50,3
 refuses 2 "layout padded: expected --q-lens or --kv-lens" run --plan "$padded"

@@ -131,5 +131,9 @@ if [ -e "$flip" ] && ! "$ORDO" info | grep -qE '\+(asan|tsan|ubsan)'; then
     [ $? -eq 1 ] || fail "--cut, one wrong bit: expected exit status 1"
     grep -q "2 parts of rows, sums carried  .* DIFFERENT" "$out" ||
         fail "--cut, one wrong bit: not in the row of two parts"
+    # The lowest bit of a zero, in f16.
+    FLIP_ELEMENT=0 LD_PRELOAD=$flip "$ORDO" verify --device cpu --seq 20 --heads 2 --dim 8 --dtype f16 \
+        --mask causal --threads 1,2 --repeats 3 >"$out" 2>"$err"
+    prints "0x0001 (5.96046448e-08), expected 0x0000 (0); 1 of 320 elements differ"
 fi
 finish

@@ -88,6 +88,12 @@ refuses 2 "--seq: missing" run --save kept/file --json=kept/new
 status 0 run --seq 4 --out-dir kept
 refuses 3 "floating-point operations" run --seq 64k --heads 64 --out-dir folder
 [ -e folder ] && fail "a refused run left its folder"
+# A link stays, and its file is replaced; a file that is only read stays, too. Root may write it.
+ln -s file kept/link
+status 0 plan --seq 4 --json=kept/link
+[ -L kept/link ] && "$work/json_check" schema_version <kept/file >"$out" 2>"$err" || fail "a link was replaced"
+chmod 400 kept/file
+[ -w kept/file ] || refuses 4 "cannot write kept/file: Permission denied" plan --seq 4 --json=kept/file
 
 # A file that no disk holds is refused before it is begun; a part of it, or a stream, is not.
 refuses 3 "mask.bin: 1.1e+18 elements, expected at most 2^38" \
