@@ -48,6 +48,13 @@ json() {
 field() {
     "$work/json_check" "$1" <"$out"
 }
+digests() { # args of ordo run...
+    json run "$@"
+    field digests
+}
+same() { # what, digests, digests
+    [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1: other digests"
+}
 is() { # name, value
     [ "$(field "$1")" = "$2" ] || fail "$1 is $(field "$1"), expected $2"
 }

@@ -1,11 +1,6 @@
 # --bias: a seeded bias and its gradient, in every command that takes a problem, and in records.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
-digests() { # args...
-    json run --device cpu "$@"
-    field digests
-}
-
 problem="--seq 70 --heads 4 --kv-heads 2 --dim 16 --batch 2 --dropout 0.1 --seed 4"
 # shellcheck disable=SC2086
 {
@@ -35,8 +30,7 @@ refuses 3 "bias: expected 0 segments" plan --seq 1k --dropout 0.1 --segments 2 -
 status 0 plan --seq 64 --bias heads --line
 prints " bias=1 bias_per_head=1 "
 line=$(cat "$out")
-[ "$(json run --seq 64 --bias heads && field digests)" = "$(json run --plan "$line" && field digests)" ] ||
-    fail "--plan: other digests"
+same "--plan" "$(digests --seq 64 --bias heads)" "$(digests --plan "$line")"
 
 # A record holds it, and an audit sees one wrong bit of dbias, which is the last tensor.
 status 0 run --device emulator --seq 70 --heads 2 --batch 2 --dim 16 --dtype bf16 --bias heads --mask causal \

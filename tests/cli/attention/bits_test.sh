@@ -13,7 +13,7 @@ not_after() { # two versions
     [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
 }
 device=$("$ORDO" info | grep -q '^  cuda *yes' && echo yes)
-digests() { # arguments of ordo run: all digests on one line, "-" if they cannot be had here
+computed() { # arguments of ordo run: all digests on one line, "-" if they cannot be had here
     case "$*" in
     *"--device cuda"*) [ -n "$device" ] || { echo - && return; } ;;
     esac
@@ -31,7 +31,7 @@ emulated=0
 emulate() { # arguments of ordo run; digests
     local here=${1/--device cuda/--device emulator} got
     [ "$(key "$here")" = "$(key "$1")" ] || fail "$here: key $(key "$here"), expected $(key "$1")"
-    got=$(digests "$here")
+    got=$(computed "$here")
     emulated=$((emulated + 1))
     [ "$got" = "$2" ] || fail "$here:" $'\n'"    got      $got"$'\n'"    expected $2"
 }
@@ -59,7 +59,7 @@ while IFS='|' read -r key first last arguments known; do
     emulates "$arguments" && emulate "$arguments" "$known"
     [ "$mode" != --emulator ] || continue
     [ "$(key "$arguments")" = "$key" ] || fail "$arguments: key $(key "$arguments"), expected $key"
-    got=$(digests "$arguments")
+    got=$(computed "$arguments")
     if [ "$known" = - ] && [ "${#got}" -eq 84 ]; then
         echo "new  $key |$arguments| $got"
         [ "${1-}" != --write ] || sed -i "s#^\\(.*|$arguments|\\) -\$#\\1 $got#" "$registry"

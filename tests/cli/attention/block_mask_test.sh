@@ -1,14 +1,6 @@
 # --block-mask: chunks, documents and files, in every command that takes a problem.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
-digests() { # args...
-    json run --device "${device:-cpu}" "$@"
-    field digests
-}
-same() { # what, digests, digests
-    [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1: other digests"
-}
-
 problem="--seq 300 --heads 2 --kv-heads 1 --dim 16 --mask causal --dropout 0.1 --seed 4"
 # shellcheck disable=SC2086
 {
@@ -26,8 +18,8 @@ problem="--seq 300 --heads 2 --kv-heads 1 --dim 16 --mask causal --dropout 0.1 -
     same "a file" "$chunks" "$(digests $problem --block-mask "$work/rows")"
     full=$(echo "$problem" | sed 's/causal/full/')
     same "a file with the causal mask in it" "$chunks" "$(digests $full --block-mask "$work/rows")"
-    device=ref
-    same "the oracle" "$(digests $problem --block-mask chunk:100)" "$(digests $full --block-mask "$work/rows")"
+    same "the oracle" "$(digests $problem --device ref --block-mask chunk:100)" \
+        "$(digests $full --device ref --block-mask "$work/rows")"
 
     status 0 verify $problem --batch 2 --block-mask chunk:70 --threads 1,2 --repeats 1
     prints "each sequence alone                    2   equal"

@@ -9,16 +9,12 @@ shape="--device cpu --seq 300 --batch 2 --heads 4 --kv-heads 2 --dim 16 --mask c
     json run --plan "$plan" --seed 5
     is line "\"$plan\""
     given=$(field digests)
-    json run $shape --seed 5
-    [ "$(field digests)" != "$given" ] || fail "--plan: the digests of the default order"
-    json run --plan "$(line $shape)" --seed 5
-    default=$(field digests)
-    json run $shape --seed 5
-    [ "$(field digests)" = "$default" ] || fail "--plan: other digests than those of its options"
+    default=$(digests $shape --seed 5)
+    [ "$default" != "$given" ] || fail "--plan: the digests of the default order"
+    same "--plan and its options" "$(digests --plan "$(line $shape)" --seed 5)" "$default"
 
     # The twelve options that it replaces still work, with a note, and are not in the help.
-    json run $shape --order spt --tile-backward 32x64 --workers 3 --seed 5
-    [ "$(field digests)" = "$given" ] || fail "--order: other digests than those of --plan"
+    same "--order and --plan" "$(digests $shape --order spt --tile-backward 32x64 --workers 3 --seed 5)" "$given"
     status 0 run $shape --order spt
     grep -q "note: --order will not be accepted by the next version; expected --plan" "$err" ||
         fail "--order: no note"
@@ -82,20 +78,16 @@ refuses 2 "layout dense: expected no lengths" run --plan "$(line --seq 8)" --q-l
 
 # Block masks are given as patterns and files, not in the line.
 chunks=$(line --seq 300 --dim 16 --block-mask chunk:100)
-json run --plan "$chunks" --block-mask chunk:100
-chunk_digests=$(field digests)
-json run --seq 300 --dim 16 --block-mask chunk:100
-[ "$(field digests)" = "$chunk_digests" ] || fail "--plan: other digests with a block mask"
+same "--plan with a block mask" "$(digests --plan "$chunks" --block-mask chunk:100)" \
+    "$(digests --seq 300 --dim 16 --block-mask chunk:100)"
 refuses 2 "--block-mask: the plan has a block mask" run --plan "$chunks"
 refuses 2 "--block-mask: the plan has no block mask" run --plan "$(line --seq 300)" --block-mask chunk:9
 
 # Files are compared with the line.
 json run --seq 20 --heads 2 --dim 8 --dtype f16 --save "$work/a.safetensors"
 half=$(line --seq 20 --heads 2 --dim 8 --dtype f16)
-json run --seq 20 --heads 2 --dim 8 --dtype f16
-saved=$(field digests)
-json run --plan "$half" --input "$work/a.safetensors"
-[ "$(field digests)" = "$saved" ] || fail "--plan, --input: other digests"
+same "--plan, --input" "$(digests --seq 20 --heads 2 --dim 8 --dtype f16)" \
+    "$(digests --plan "$half" --input "$work/a.safetensors")"
 refuses 2 "--seq 21: q of $work/a.safetensors has 20" \
     run --plan "$(line --seq 21 --heads 2 --dim 8 --dtype f16)" --input "$work/a.safetensors"
 refuses 2 "--dtype bf16: q of" run --plan "$(line --seq 20 --heads 2 --dim 8 --dtype bf16)" --input "$work/a.safetensors"

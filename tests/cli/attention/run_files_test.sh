@@ -2,11 +2,6 @@
 . "$ORDO_SOURCE/tests/cli/common.sh"
 cd "$work" || exit 1
 
-digests() { # args...
-    json run "$@"
-    field digests | tr -d ' \n'
-}
-
 # npy DESCR FORTRAN SHAPE BYTES: a file of zeros on stdout
 npy() {
     printf '\223NUMPY\001\000\166\000'
@@ -42,13 +37,12 @@ for dtype in f32 f16 bf16; do
     # shellcheck disable=SC2086 # a list of words
     first=$(digests $files --mask causal)
     # shellcheck disable=SC2086 # a list of words
-    [ "$(digests $files --mask causal --device cpu --threads 2)" = "$first" ] ||
-        fail "$dtype: not the same bits twice"
+    same "$dtype again" "$first" "$(digests $files --mask causal --device cpu --threads 2)"
     # shellcheck disable=SC2086 # a list of words
-    [ "$(digests $files --mask causal --seed 1)" = "$first" ] || fail "$dtype: the seed matters"
+    same "$dtype, --seed" "$first" "$(digests $files --mask causal --seed 1)"
     # shellcheck disable=SC2086 # a list of words
-    [ "$(digests $files --batch 2 --seq 9 --kv-seq 12 --heads 4 --kv-heads 2 --dim 8 --v-dim 6 \
-        --mask causal)" = "$first" ] || fail "$dtype: sizes that are typed matter"
+    same "$dtype, sizes that are typed" "$first" \
+        "$(digests $files --batch 2 --seq 9 --kv-seq 12 --heads 4 --kv-heads 2 --dim 8 --v-dim 6 --mask causal)"
     # shellcheck disable=SC2086 # a list of words
     [ "$(digests $files)" = "$first" ] && fail "$dtype: the mask does not matter"
 
@@ -67,8 +61,7 @@ for dtype in f32 f16 bf16; do
         tail -c $v $dtype/dv.npy
         tail -c $o $dtype/o.npy
     } >$dtype.safetensors
-    [ "$(digests --input $dtype.safetensors --mask causal)" = "$first" ] ||
-        fail "$dtype.safetensors: not the bits of the .npy files"
+    same "$dtype.safetensors" "$first" "$(digests --input $dtype.safetensors --mask causal)"
 done
 cp f32.safetensors good.safetensors
 
@@ -81,7 +74,7 @@ for text in '"ordo.plan": "ordo-plan/1 ' '"ordo.inputs": "seed=3 offset=0 cu-seq
     grep -aqF "$text" all.safetensors || fail "all.safetensors: no $text"
 done
 # shellcheck disable=SC2086 # a list of words
-[ "$(digests --input all.safetensors $packed)" = "$first" ] || fail "--save, --input: other results"
+same "--save, --input" "$first" "$(digests --input all.safetensors $packed)"
 refuses 2 "--save: expected one problem" run --seq 8,16 --save none.safetensors
 refuses 2 "--save: expected no block mask" run --seq 8 --block-mask documents:4,4 --save none.safetensors
 [ -e none.safetensors ] && fail "--save: a refused run wrote a file"

@@ -1,18 +1,14 @@
 # ordo run: digests that repeat, and that change with what may change them.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
-digests() { # args...
-    json run --device ref --dim 16 "$@"
-    field digests
-}
-one=$(digests --seq 33 --heads 2 --mask causal --seed 5)
-[ "$(digests --seq 33 --heads 2 --mask causal --seed 5)" = "$one" ] || fail "a second run differs"
-[ "$(digests --seq 33 --heads 2 --mask causal --seed 6)" = "$one" ] && fail "the seed is ignored"
+one=$(digests --device ref --dim 16 --seq 33 --heads 2 --mask causal --seed 5)
+same "a second run" "$one" "$(digests --device ref --dim 16 --seq 33 --heads 2 --mask causal --seed 5)"
+[ "$(digests --device ref --dim 16 --seq 33 --heads 2 --mask causal --seed 6)" = "$one" ] && fail "the seed is ignored"
 for name in o lse dq dk dv; do
     printf '%s' "$one" | grep -qE "\"$name\": \"[0-9a-f]{16}\"" || fail "no digest of $name"
 done
-printf '%s' "$(digests --seq 9 --pass forward)" | grep -q '"dq"' && fail "forward: a digest of dq"
-printf '%s' "$(digests --seq 9 --pass backward)" | grep -q '"lse"' && fail "backward: one of lse"
+printf '%s' "$(digests --device ref --seq 9 --pass forward)" | grep -q '"dq"' && fail "forward: a digest of dq"
+printf '%s' "$(digests --device ref --seq 9 --pass backward)" | grep -q '"lse"' && fail "backward: one of lse"
 
 # A sequence has the same bits packed, padded or alone.
 json run --device ref --dim 16 --heads 2 --mask causal --seq 20
@@ -25,7 +21,7 @@ padded=$(field sequences | tr -d ' \n')
 case $packed in "[$alone"*) ;; *) fail "the first sequence differs from itself alone" ;; esac
 
 # Sinks change every result and have a gradient of their own, one per sequence and head.
-sunk=$(digests --seq 33 --heads 2 --mask causal --seed 5 --sinks)
+sunk=$(digests --device ref --dim 16 --seq 33 --heads 2 --mask causal --seed 5 --sinks)
 is sinks true
 printf '%s' "$sunk" | grep -qE '"dsink": "[0-9a-f]{16}"' || fail "--sinks: no digest of dsink"
 printf '%s' "$one" | grep -q '"dsink"' && fail "a digest of dsink without --sinks"

@@ -1,14 +1,6 @@
 # --seen: drawn element masks and files, in every command that takes a problem.
 . "$ORDO_SOURCE/tests/cli/common.sh"
 
-digests() { # args...
-    json run --device "${device:-cpu}" "$@"
-    field digests
-}
-same() { # what, digests, digests
-    [ -n "$2" ] && [ "$2" = "$3" ] || fail "$1: other digests"
-}
-
 # A causal mask of 40 rows and columns as NumPy writes it.
 npy() { # type
     printf '\223NUMPY\001\000\166\000'
@@ -33,8 +25,8 @@ problem="--seq 40 --heads 2 --kv-heads 1 --dim 16 --dropout 0.1 --seed 4"
     [ "$drawn" != "$causal" ] || fail "half of the elements have the digests of all"
     same "a seed of 0" "$drawn" "$(digests $problem --mask causal --seen 0.5:0)"
     [ "$drawn" != "$(digests $problem --mask causal --seen 0.5:1)" ] || fail "the seed changes nothing"
-    device=ref
-    same "the oracle" "$(digests $problem --mask causal)" "$(digests $problem --seen "$work/causal.npy")"
+    same "the oracle" "$(digests $problem --device ref --mask causal)" \
+        "$(digests $problem --device ref --seen "$work/causal.npy")"
 
     status 0 verify --seq 300 --heads 2 --mask causal --batch 2 --dim 16 --seen 0.3 --threads 1,2 --repeats 1
     prints "each sequence alone                    2   equal"
