@@ -39,63 +39,64 @@ def _share(micro_batches: int, ranks: int, rank: int) -> range:
 
 
 class Shares:
-    """Who owns which of the micro-batches 0 ... leaves - 1; checked, and the same on every rank.
-
-    `dtype` and `device` are those of the leaves.
-    """
+    """Who owns which of the micro-batches 0 ... leaves - 1; checked, and the same on every rank."""
 
     def __init__(
-        self, what: str, ranks: Ranks, owned: Sequence[Sequence[int]], leaves: int,
-        dtype: Any = None, device: Any = None,
-    ) -> None:  # fmt: skip
-        self.ranks, self.leaves, self.dtype, self.device = ranks, leaves, dtype, device
+        self, what: str, ranks: Ranks, owned: Sequence[Sequence[int]], leaves: int
+    ) -> None:
+        wrong = _wrong_with(owned, leaves)
+        if wrong:
+            raise Error("argument", f"{what}: {wrong}")
+        self.ranks, self.owned, self.leaves = ranks, owned, leaves
         self.nodes = [nodes_of(each) for each in owned]
-        owners: dict[int, int] = {}
-        for rank, leaf in ((rank, leaf) for rank, each in enumerate(owned) for leaf in each):
-            wrong = None
+
+
+def _wrong_with(owned: Sequence[Sequence[int]], leaves: int) -> str | None:
+    if leaves < 1:
+        return f"micro_batches {leaves}: expected at least 1"
+    owners: dict[int, int] = {}
+    for rank, each in enumerate(owned):
+        if list(each) != sorted(set(each)):
+            return f"rank {rank} owns micro-batches {list(each)}: expected ascending ones"
+        for leaf in each:
             if not 0 <= leaf < leaves:
-                wrong = f"rank {rank} owns micro-batch {leaf}: expected 0 to {leaves - 1}"
-            elif owners.setdefault(leaf, rank) != rank:
-                wrong = f"ranks {owners[leaf]} and {rank} both own micro-batch {leaf}"
-            if wrong:
-                raise Error("argument", f"{what}: {wrong}")
-        if len(owners) < leaves:
-            missing = min(set(range(leaves)) - set(owners))
-            raise Error("argument", f"{what}: no rank owns micro-batch {missing} of {leaves}")
-
-
-def check_owned(owned: Sequence[int]) -> None:
-    """Raise Error for what is wrong with a rank's own micro-batches, apart from those of others."""
-    if list(owned) != sorted(set(owned)):
-        raise Error("argument", f"owned {list(owned)}: expected ascending indices")
+                return f"rank {rank} owns micro-batch {leaf}: expected 0 to {leaves - 1}"
+            if leaf in owners:
+                return f"ranks {owners[leaf]} and {rank} both own micro-batch {leaf}"
+            owners[leaf] = rank
+    if len(owners) < leaves:
+        return f"no rank owns micro-batch {min(set(range(leaves)) - set(owners))} of {leaves}"
+    return None
 
 
 # ---- the exchange ----
 
 
-def reduce_slice(sums: Sequence[Tensor], shares: Shares, width: int) -> Tensor:
-    """This rank's slice, of `width` elements, of the root of the tree.
+def reduce_slice(
+    sums: Sequence[Tensor], shares: Shares, width: int, like: Tensor, mean: bool
+) -> Tensor:
+    """This rank's slice, of `width` elements, of the root of the tree, or of the mean.
 
     `sums` are the flat sums of this rank's nodes, each of at most width * ranks elements; what is
-    missing counts as 0. Returns float32; with one rank the whole root instead.
+    missing counts as 0. The leaves have the type and the device of `like`. Returns float32; with
+    one rank the whole root instead.
     """
     group, rank, ranks = shares.ranks
-    if ranks == 1:
-        return fold(shares.nodes[0], sums, shares.leaves)
-    mine = len(shares.nodes[rank])
-    leaf_only = all(node.level == 0 for each in shares.nodes for node in each)
-    wire = shares.dtype if leaf_only else torch.float32
-    send = torch.empty((ranks, mine, width), dtype=wire, device=shares.device)
-    for x, flat in enumerate(sums):
-        _scatter_rows(send[:, x], flat)
-    counts = [len(each) for each in shares.nodes]
-    received = torch.empty((sum(counts), width), dtype=wire, device=shares.device)
-    dist.all_to_all_single(
-        received.view(-1), send.view(-1), [count * width for count in counts],
-        [mine * width] * ranks, group=group,
-    )  # fmt: skip
-    nodes = [node for each in shares.nodes for node in each]
-    return fold(nodes, received.unbind(0), shares.leaves)
+    nodes = shares.nodes[rank]
+    if ranks > 1:
+        leaf_only = all(node.level == 0 for each in shares.nodes for node in each)
+        wire = like.dtype if leaf_only else torch.float32
+        send = like.new_empty((ranks, len(nodes), width), dtype=wire)
+        for x, flat in enumerate(sums):
+            _scatter_rows(send[:, x], flat)
+        counts = [len(each) * width for each in shares.nodes]
+        received = like.new_empty(sum(counts), dtype=wire)
+        given = [len(nodes) * width] * ranks
+        dist.all_to_all_single(received, send.view(-1), counts, given, group=group)
+        nodes = [node for each in shares.nodes for node in each]
+        sums = received.view(len(nodes), width).unbind(0)
+    root = fold(nodes, sums, shares.leaves)
+    return root.div_(shares.leaves) if mean else root
 
 
 def _scatter_rows(rows: Tensor, flat: Tensor) -> None:
@@ -108,13 +109,15 @@ def _scatter_rows(rows: Tensor, flat: Tensor) -> None:
         rows[whole, :rest].copy_(flat[whole * width :])
 
 
-def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int) -> Tensor:
-    """The root of the tree on every rank: flat, float32."""
+def reduce_all(
+    sums: Sequence[Tensor], shares: Shares, elements: int, like: Tensor, mean: bool
+) -> Tensor:
+    """The root of the tree, or the mean, on every rank: flat, float32."""
     group, _, ranks = shares.ranks
     width = -(-elements // (ranks * _ALIGN)) * _ALIGN
-    piece = reduce_slice(sums, shares, width)
+    piece = reduce_slice(sums, shares, width, like, mean)
     if ranks == 1:
-        return piece[:elements]
+        return piece
     whole = piece.new_empty(ranks * width)
     dist.all_gather_into_tensor(whole, piece.contiguous(), group=group)
     return whole[:elements]
@@ -125,8 +128,8 @@ def reduce_all(sums: Sequence[Tensor], shares: Shares, elements: int) -> Tensor:
 
 def _agreed(
     what: str, leaves: Sequence[Tensor], owned: Sequence[int] | None, mean: bool, group: Any
-) -> tuple[Shares, list[Tensor], Any]:
-    """(shares, the flat sums of this rank's nodes, the shape), or an error on all ranks."""
+) -> tuple[list[Tensor], Shares, Tensor]:
+    """(the flat sums of this rank's nodes, shares, a tensor like each leaf), or an error on all ranks."""
     ranks = Ranks.of(group, alone=True)
     facts: dict[str, Any] = {"mean": bool(mean), "count": len(leaves), "owned given": owned is not None}
     failure = None
@@ -136,7 +139,6 @@ def _agreed(
             first = leaves[0]
             facts |= {"shape": tuple(first.shape), "dtype": first.dtype, "device": first.device.type}
         if owned is not None:
-            check_owned(owned)
             facts["owned"] = list(owned)
             if len(owned) != len(leaves):
                 many = f"owned: {len(owned)} indices"
@@ -145,19 +147,16 @@ def _agreed(
         failure = error
     found = agree(ranks, what, facts, failure, ("count", "owned"))
     counts = [each["count"] for each in found]
-    total = sum(counts)
-    if total == 0:
-        raise Error("argument", f"{what}: leaves []: expected a micro-batch on some rank")
     lists = [range(sum(counts[:r]), sum(counts[: r + 1])) for r in range(ranks.size)]
     if owned is not None:
         lists = [each["owned"] for each in found]
-    known = next(each for each in found if "shape" in each)
-    device = leaves[0].device if leaves else _device_of(known["device"])
-    shares = Shares(what, ranks, lists, total, known["dtype"], device)
-    summed = Summed()
+    shares, summed = Shares(what, ranks, lists, sum(counts)), Summed()
     for leaf, index in zip(leaves, lists[ranks.rank]):
         summed.push(Node(0, index), [leaf.detach().reshape(-1)])
-    return shares, [sums[0] for sums in summed.sums], torch.Size(known["shape"])
+    known = next(each for each in found if "shape" in each)
+    device = leaves[0].device if leaves else _device_of(known["device"])
+    like = torch.empty(known["shape"], dtype=known["dtype"], device=device)
+    return [sums[0] for sums in summed.sums], shares, like
 
 
 def _device_of(kind: str) -> Any:
@@ -182,11 +181,8 @@ def ordered_all_reduce(
 
     Ranks that disagree get an ordo.Error, on all of them.
     """
-    shares, sums, shape = _agreed("ordered_all_reduce", leaves, owned, mean, group)
-    made = reduce_all(sums, shares, shape.numel())
-    if mean:
-        made = made.div_(shares.leaves)
-    return made.view(shape)
+    sums, shares, like = _agreed("ordered_all_reduce", leaves, owned, mean, group)
+    return reduce_all(sums, shares, like.numel(), like, mean).view(like.shape)
 
 
 @torch.no_grad()
@@ -202,12 +198,10 @@ def ordered_reduce_scatter(
     The slice is elements r * w ... (r + 1) * w - 1, those that exist, where w is the number of
     elements divided by the number of ranks, rounded up.
     """
-    shares, sums, shape = _agreed("ordered_reduce_scatter", leaves, owned, mean, group)
-    elements, (_, rank, ranks) = shape.numel(), shares.ranks
+    sums, shares, like = _agreed("ordered_reduce_scatter", leaves, owned, mean, group)
+    elements, (_, rank, ranks) = like.numel(), shares.ranks
     width = -(-elements // ranks)
-    piece = reduce_slice(sums, shares, width)
-    if mean:
-        piece = piece.div_(shares.leaves)
+    piece = reduce_slice(sums, shares, width, like, mean)
     return piece[: max(0, min(width, elements - rank * width))]
 
 

@@ -12,37 +12,24 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..._library import Error
-from ._ordered_gradients import Leaves, Owner, check_fresh, take
+from ._ordered_gradients import Owner
 
 
 class OrderedDDP(Owner):
-    """A DDP model whose gradients are added over all micro-batches of all ranks by one tree.
-
-        model = DistributedDataParallel(model)
-        ordered = OrderedDDP(model, micro_batches=8)   # registers its communication hook
-        for index in ordered.owned:
-            with ordered.micro_batch(index):
-                loss(model, batch[index]).backward()
-        optimizer.step()                               # p.grad is the mean over all micro-batches
+    """OrderedGradients for a DDP model, whose communication hook does what reduce() does there.
 
     DDP's no_sync() adds micro-batches in the order of arrival. Here every micro-batch but the last
     runs under no_sync() and its gradients are taken away. The last one brings the hook the
     gradients of that one alone, bucket by bucket; the hook adds and exchanges them together with
-    what was taken. Every rank owns at least one micro-batch; ranks may own
-    different numbers of them.
-
-    The bits are those of OrderedGradients, whatever the number of ranks. `owned` as there.
+    what was taken. Every rank owns at least one micro-batch; ranks may own different numbers of them.
     """
 
     def __init__(
         self, model: Any, micro_batches: int, *, owned: Sequence[int] | None = None
     ) -> None:
+        super().__init__(model.module.parameters(), micro_batches, owned, model.process_group)
         self.model = model
-        self.parameters = [p for p in model.module.parameters() if p.requires_grad]
-        self._leaves = Leaves(
-            "OrderedDDP", self.parameters, micro_batches, owned, model.process_group
-        )
-        for rank, each in enumerate(self._leaves.lists):
+        for rank, each in enumerate(self._shares.owned):
             if not each:
                 raise Error(
                     "argument",
@@ -57,13 +44,11 @@ class OrderedDDP(Owner):
     @contextmanager
     def micro_batch(self, index: int) -> Iterator[None]:
         """Around forward and backward of micro-batch `index`."""
-        leaves = self._leaves
-        leaves.expect(index)
-        check_fresh(self.parameters, index)
-        if not leaves.last:
+        self._expect(index)
+        if index != self.owned[-1]:
             with self.model.no_sync():
                 yield
-            leaves.push(index, take(self.parameters))  # no_sync() leaves buckets alone
+            self._take(index)  # no_sync() leaves buckets alone
             return
         self._current, self._reduced = index, 0
         try:
@@ -77,7 +62,7 @@ class OrderedDDP(Owner):
                 "reduced: expected one backward pass, and find_unused_parameters where it does "
                 "not reach all",
             )
-        leaves.restart()
+        self._restart()
 
     def _hook(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         if self._current is None:
@@ -85,7 +70,7 @@ class OrderedDDP(Owner):
         buffer, gradients = bucket.buffer(), bucket.gradients()
         places = [self._places[id(p)] for p in bucket.parameters()]
         with torch.no_grad():
-            reduced = self._leaves.reduce(places, gradients, last=self._current)
+            reduced = self._reduce(places, gradients, last=self._current)
             torch._foreach_copy_(gradients, reduced)
         self._reduced += len(places)
         devices = [buffer.device] if buffer.device.type == "cuda" else None

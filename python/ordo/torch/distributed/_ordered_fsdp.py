@@ -12,12 +12,12 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..._library import Error
 from ._ordered import reduce_slice
-from ._ordered_gradients import Leaves, Owner, check_fresh
+from ._ordered_gradients import Owner
 from ._tree import Node, Summed
 
 
 class OrderedFSDP(Owner):
-    """A model under fully_shard() whose gradients are added over all micro-batches by one tree.
+    """OrderedGradients for a model under fully_shard().
 
         fully_shard(model)                              # and its blocks, first
         ordered = OrderedFSDP(model, micro_batches=8)   # replaces its reduce-scatter
@@ -43,30 +43,21 @@ class OrderedFSDP(Owner):
     def __init__(
         self, model: Any, micro_batches: int, *, owned: Sequence[int] | None = None
     ) -> None:
-        modules = [x for x in model.modules() if isinstance(x, FSDPModule)]
-        groups = [_param_group(x) for x in modules]
-        self._modules = [x for x, group in zip(modules, groups) if group is not None]
-        if not self._modules:
+        modules = [x for x in model.modules() if isinstance(x, FSDPModule) and _param_group(x)]
+        if not modules:
             raise Error("argument", "model: expected a module under fully_shard(), with parameters")
-        process_group = self._check_meshes([group for group in groups if group is not None])
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self._leaves = Leaves("OrderedFSDP", self.parameters, micro_batches, owned, process_group)
-        most = max(len(each) for each in self._leaves.lists)
-        self.rounds: list[int | None] = [None] * (most - len(self.owned)) + list(self.owned)
+        groups = [_param_group(x) for x in modules]
+        found = {None if x._is_hsdp else x._reduce_scatter_process_group for x in groups}
+        if len(found) != 1 or None in found:
+            expected = "expected all of it under fully_shard() on one mesh of one axis"
+            raise Error("unsupported", f"model: {expected}")
+        (process_group,) = found
+        super().__init__(model.parameters(), micro_batches, owned, process_group)
+        most = max(len(each) for each in self._shares.owned)
+        self.rounds: list[int | None] = [None] * (most - len(self.owned)) + self.owned
         self._round = 0
-        self._open = False
-        self._comms = [_install(self, module) for module in self._modules]
-
-    @staticmethod
-    def _check_meshes(groups: Sequence[Any]) -> Any:
-        found = {id(x._reduce_scatter_process_group): x for x in groups if not x._is_hsdp}
-        if len(found) != 1 or any(x._is_hsdp for x in groups):
-            raise Error(
-                "unsupported",
-                "model: expected all of it under fully_shard() on one mesh of one axis",
-            )
-        (only,) = found.values()
-        return only._reduce_scatter_process_group
+        self._leaf: tuple[int | None, bool] | None = None  # its micro-batch, and whether it is the last
+        self._comms = [_install(self, module) for module in modules]
 
     @contextmanager
     def micro_batch(self, index: int | None) -> Iterator[None]:
@@ -77,12 +68,12 @@ class OrderedFSDP(Owner):
                 "argument", f"micro-batch {index}: expected {expected}, the next of {self.rounds}"
             )
         if self._round == 0:
-            check_fresh(self.parameters, 0 if index is None else index)
-        self._index, self._open = index, True
+            self._expect_none(index)
+        self._leaf = index, self._round + 1 == len(self.rounds)
         try:
             yield
         finally:
-            self._open = False
+            self._leaf = None
         for comm in self._comms:
             comm.close(self._round + 1)
         self._round = (self._round + 1) % len(self.rounds)
@@ -90,18 +81,12 @@ class OrderedFSDP(Owner):
             for comm in self._comms:
                 comm.restart()
 
-    def _leaf(self) -> tuple[int | None, bool]:
-        """The micro-batch at hand, and whether its round is the last of the step."""
-        if not self._open:
-            raise Error("argument", "backward pass outside OrderedFSDP.micro_batch()")
-        return self._index, self._round + 1 == len(self.rounds)
-
 
 class _ReduceScatter:
     """The reduce-scatter of one module's parameters; FSDP2 calls it once in every backward pass."""
 
-    def __init__(self, owner: OrderedFSDP, leaves: Leaves) -> None:
-        self._owner, self._leaves = owner, leaves
+    def __init__(self, owner: OrderedFSDP) -> None:
+        self._owner = owner
         self.restart()
 
     def restart(self) -> None:
@@ -125,7 +110,9 @@ class _ReduceScatter:
         self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any,
         async_op: bool = False,
     ) -> None:  # fmt: skip
-        index, last = self._owner._leaf()
+        if self._owner._leaf is None:
+            raise Error("argument", "backward pass outside OrderedFSDP.micro_batch()")
+        index, last = self._owner._leaf
         self._calls += 1
         if self._calls > 1 and input_tensor.numel() != self._elements:
             raise Error(
@@ -142,13 +129,12 @@ class _ReduceScatter:
             output_tensor.fill_(-0.0)  # x + -0 is x, also for zeros of either sign
             return
         sums = [each[0] for each in self._summed.sums]
-        shares = self._leaves.shares(input_tensor)
-        piece = reduce_slice(sums, shares, output_tensor.numel())
-        output_tensor.copy_(piece.div_(self._leaves.count))
+        shares, width = self._owner._shares, output_tensor.numel()
+        output_tensor.copy_(reduce_slice(sums, shares, width, input_tensor, mean=True))
 
     def alone(self, reduce_output: Tensor) -> None:
         """With one rank FSDP2 calls no reduce-scatter, but a hook with the gradients themselves."""
-        self(reduce_output, reduce_output.clone(), self._leaves.ranks.group, None)
+        self(reduce_output, reduce_output.clone(), None, None)
 
 
 def _param_group(module: Any) -> Any:
@@ -156,10 +142,10 @@ def _param_group(module: Any) -> Any:
 
 
 def _install(owner: OrderedFSDP, module: Any) -> _ReduceScatter:
-    comm = _ReduceScatter(owner, owner._leaves)
+    comm = _ReduceScatter(owner)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
-    if owner._leaves.ranks.size > 1:
+    if owner._shares.ranks.size > 1:
         module.set_custom_reduce_scatter(comm)
     else:
         module.set_all_reduce_hook(comm.alone)
