@@ -14,8 +14,8 @@ from .._inputs import Lists, Rules, ask, call_of, check, check_each, check_ends
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
-from ._job import WHAT, Document, Gather, Job
-from ._relay import Relay
+from ._job import WHAT, Divided, Document, Job, gradients_by_gather
+from ._relay import gradients_by_relay
 from ._shards import Layout, check_layout, rows_of
 
 Method = Literal["auto", "heads", "gather", "relay"]
@@ -151,12 +151,13 @@ def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor,
     if method == "heads":
         q, k, v = (x[0] for x in (q, k, v)) if packed else (q, k, v)
         return _heads.attend(ranks, rows, columns, q, k, v, whole)
-    run = (Gather if method == "gather" else Relay).apply
+    gathers = method == "gather"
+    way: Any = (job.kv_heads, gradients_by_gather) if gathers else (1, gradients_by_relay)
     if not packed:
-        return run(q, k, v, job)  # type: ignore[no-any-return]
+        return Divided.apply(q, k, v, job, *way)  # type: ignore[no-any-return]
     cu_kv = a.cu_q if a.cu_kv is None else a.cu_kv
     q, k, v = _selected(q, a.cu_q, a.q_lens), *(_selected(x, cu_kv, a.kv_lens) for x in (k, v))
-    o, lse = run(q, k, v, job)
+    o, lse = Divided.apply(q, k, v, job, *way)
     return o[0], lse[0]
 
 

@@ -9,7 +9,7 @@ o, lse and dq of some rows against all columns, dk and dv of whole key tiles aga
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -114,6 +114,46 @@ def part_call(
     return lists, job.rules._replace(max_q=0, max_kv=0, shard=where)
 
 
+# ---- the call ----
+
+
+class Divided(torch.autograd.Function):
+    """(o, lse) of this rank's rows.
+
+    The forward pass gathers keys and values, those of `step` key heads at a time. `run(job, rows, k,
+    v, dk, dv)`, the backward pass, returns dq and writes what is not known of dk and dv.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, job: Job, step: int, run: Callable[..., Tensor]
+    ) -> Any:
+        o, lse = new_results(q, v)
+        group = job.heads // job.kv_heads
+        for h in range(0, job.kv_heads, step):
+            keys, values = all_keys(job, Heads(h, step), k, v)
+            own = slice(h * group, (h + step) * group)
+            forward(job, Heads(h, step), q[:, :, own], keys, values, o[:, :, own], lse[:, own])
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.job, ctx.run = job, run
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
+        q, k, v, o, lse = ctx.saved_tensors
+        dk, dv = new_key_gradients(ctx.job, k, v)
+        dq = ctx.run(ctx.job, Saved(q, o, lse, dout, dlse), k, v, dk, dv)
+        return dq, dk, dv, None, None, None
+
+
+def all_keys(job: Job, heads: Heads, k: Tensor, v: Tensor) -> list[Tensor]:
+    """The keys and values of some heads, with all columns."""
+    some = [x[:, :, heads.first : heads.first + heads.number] for x in (k, v)]
+    what = f"{WHAT} (keys and values of heads from {heads.first})"
+    return gather_rows(job.ranks, what, job.columns, some, [1, 1])
+
+
 # ---- passes ----
 
 
@@ -191,38 +231,17 @@ def new_key_gradients(job: Job, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 # ---- method gather ----
 
 
-def _all_keys(job: Job, k: Tensor, v: Tensor) -> list[Tensor]:
-    return gather_rows(job.ranks, f"{WHAT} (keys and values)", job.columns, [k, v], [1, 1])
-
-
-class Gather(torch.autograd.Function):
+def gradients_by_gather(job: Job, here: Saved, k: Tensor, v: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
     """Keys come to the queries, and for dk and dv queries come to the keys.
 
     Each gradient is computed where it is kept, by seven products instead of five, and no sum crosses
     ranks. Any number of ranks, heads and rows will do. A rank holds all keys and values during a
     pass, and in the backward pass all q, o and dout too.
     """
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, job: Job) -> Any:
-        o, lse = new_results(q, v)
-        keys, values = _all_keys(job, k, v)
-        forward(job, Heads(0, job.kv_heads), q, keys, values, o, lse)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.job = job
-        return o, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        q, k, v, o, lse = ctx.saved_tensors
-        job: Job = ctx.job
-        heads = Heads(0, job.kv_heads)
-        dq, (dk, dv) = torch.zeros_like(q), new_key_gradients(job, k, v)
-        here = Saved(q, o, lse, dout, dlse)
-        keys, values = _all_keys(job, k, v)
-        backward_rows(job, heads, here, keys, values, dq)
-        what = f"{WHAT} (queries and gradients)"
-        rows = Saved(*gather_rows(job.ranks, what, job.rows, here, ROW_AXES))
-        backward_columns(job, heads, rows, keys, values, dk, dv)
-        return dq, dk, dv, None
+    heads, dq = Heads(0, job.kv_heads), torch.zeros_like(here.q)
+    keys, values = all_keys(job, heads, k, v)
+    backward_rows(job, heads, here, keys, values, dq)
+    what = f"{WHAT} (queries and gradients)"
+    rows = Saved(*gather_rows(job.ranks, what, job.rows, here, ROW_AXES))
+    backward_columns(job, heads, rows, keys, values, dk, dv)
+    return dq

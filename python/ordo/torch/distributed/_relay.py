@@ -37,45 +37,23 @@ from ._job import (
     Job,
     cut,
     cut_rows,
-    forward,
-    new_key_gradients,
-    new_results,
     part_call,
     places,
 )
-from ._shards import Chunk, Rows, gather_rows, joined
+from ._shards import Chunk, Rows, joined
 
 
-class Relay(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, job: Job) -> Any:
-        o, lse = new_results(q, v)
-        group = job.heads // job.kv_heads
-        for h in range(job.kv_heads):
-            some = [k[:, :, h : h + 1], v[:, :, h : h + 1]]
-            what = f"{WHAT} (keys and values of head {h})"
-            keys, values = gather_rows(job.ranks, what, job.columns, some, [1, 1])
-            own = slice(h * group, (h + 1) * group)
-            forward(job, Heads(h, 1), q[:, :, own], keys, values, o[:, :, own], lse[:, own])
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.job = job
-        return o, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
-        q, k, v, o, lse = ctx.saved_tensors
-        job: Job = ctx.job
-        slopes = job.lists.slopes
-        if slopes is not None:  # the plan is that of this rank's rows as a dense batch
-            slopes = slopes[: len(q)] if slopes.dim() == 2 else slopes
-        lists = job.lists._replace(sequence_ids=None, slopes=slopes)
-        chains = chains_of(job, plan_of(*widened(q, k, v), call_of(lists, job.rules)))
-        rows = _take_rows(job, chains, Saved(q, o, lse, dout, dlse))
-        dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
-        dk, dv = new_key_gradients(job, k, v)
-        _pass_packets(job, chains, rows, dq, (k, v), (dk, dv))
-        return _return_rows(job, chains, dq, q), dk, dv, None
+def gradients_by_relay(job: Job, here: Saved, k: Tensor, v: Tensor, dk: Tensor, dv: Tensor) -> Tensor:
+    """Write dk and dv, and return dq."""
+    slopes = job.lists.slopes
+    if slopes is not None:  # the plan is that of this rank's rows as a dense batch
+        slopes = slopes[: len(k)] if slopes.dim() == 2 else slopes
+    lists = job.lists._replace(sequence_ids=None, slopes=slopes)
+    chains = chains_of(job, plan_of(*widened(here.q, k, v), call_of(lists, job.rules)))
+    rows = _take_rows(job, chains, here)
+    dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
+    _pass_packets(job, chains, rows, dq, (k, v), (dk, dv))
+    return _return_rows(job, chains, dq, here.q)
 
 
 # ---- which rank computes which rows of a document, in which order, and when ----
