@@ -38,41 +38,23 @@ class Pattern(NamedTuple):
 # ---- reading a mask function ----
 
 
-def _held(function: Callable[..., Any], name: str) -> Any:
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    return cells[name].cell_contents
-
-
-def _window(function: Callable[..., Any]) -> Pattern:
-    return Pattern(False, (_held(function, "sliding_window") - 1, -1))
-
-
-def _full_window(function: Callable[..., Any]) -> Pattern:
-    reach = _held(function, "sliding_window")
-    return Pattern(False, (reach, reach))
-
-
-def _packed(function: Callable[..., Any]) -> Pattern:
-    return Pattern(False, packing=_runs(_held(function, "packed_sequence_mask")))
-
-
-def _chunked(function: Callable[..., Any]) -> Pattern:
-    size, padding = _held(function, "chunk_size"), _held(function, "left_padding")
-    return Pattern(False, chunk=int(size), shift=-padding.to(torch.int64))
-
-
-def _and(function: Callable[..., Any]) -> Pattern:
-    return _all_of([_read(part) for part in _held(function, "mask_functions")])
-
-
-UNDERSTOOD: dict[str, Callable[[Callable[..., Any]], Pattern]] = {
-    "and_masks.<locals>.and_mask": _and,
-    "bidirectional_mask_function": lambda function: Pattern(False),
-    "causal_mask_function": lambda function: Pattern(True),
-    "chunked_overlay.<locals>.inner_mask": _chunked,
-    "packed_sequence_mask_function.<locals>.inner_mask": _packed,
-    "sliding_window_bidirectional_overlay.<locals>.inner_mask": _full_window,
-    "sliding_window_overlay.<locals>.inner_mask": _window,
+# By the name of a mask function: a Pattern from the values that the function holds.
+UNDERSTOOD: dict[str, Callable[..., Pattern]] = {
+    "and_masks.<locals>.and_mask": lambda mask_functions: _all_of([_read(x) for x in mask_functions]),
+    "bidirectional_mask_function": lambda: Pattern(False),
+    "causal_mask_function": lambda: Pattern(True),
+    "chunked_overlay.<locals>.inner_mask": lambda chunk_size, left_padding: Pattern(
+        False, chunk=int(chunk_size), shift=-left_padding.to(torch.int64)
+    ),
+    "packed_sequence_mask_function.<locals>.inner_mask": lambda packed_sequence_mask: Pattern(
+        False, packing=_runs(packed_sequence_mask)
+    ),
+    "sliding_window_bidirectional_overlay.<locals>.inner_mask": lambda sliding_window: Pattern(
+        False, (sliding_window, sliding_window)
+    ),
+    "sliding_window_overlay.<locals>.inner_mask": lambda sliding_window: Pattern(
+        False, (sliding_window - 1, -1)
+    ),
 }
 
 
@@ -81,7 +63,8 @@ def _read(function: Callable[..., Any]) -> Pattern:
     reader = UNDERSTOOD.get(function.__qualname__)
     if reader is None:
         raise _unknown(function.__qualname__)
-    return reader(function)
+    held = (cell.cell_contents for cell in function.__closure__ or ())
+    return reader(**dict(zip(function.__code__.co_freevars, held)))
 
 
 def _runs(numbers: Tensor) -> Tensor:
@@ -111,8 +94,8 @@ def _all_of(parts: Sequence[Pattern]) -> Pattern:
     chunks = [x for x in parts if x.chunk is not None]
     if len(chunks) > 1 or (chunks and (packings or (left, right) != (-1, -1))):
         raise Error("unsupported", "mask: chunks beside other chunks, windows or packed sequences")
-    made = Pattern(causal, (left, right), packing=packings[0] if packings else None)
-    return made._replace(chunk=chunks[0].chunk, shift=chunks[0].shift) if chunks else made
+    made = chunks[0] if chunks else Pattern(False, packing=packings[0] if packings else None)
+    return made._replace(causal=causal, window=(left, right))
 
 
 def _read_traced(
@@ -191,11 +174,10 @@ def attention_mask(
     valid = _valid(attention_mask, kv_offset, pattern.keys or kv_length)
     if pattern.packing is not None and (valid is not None or q_length != kv_length):
         raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
-    p = pattern  # torch.compile does not trace _replace()
-    one = None
-    if traced and attention_mask is None and q_length == kv_length:
-        one = _one_sequence(mask_function, q_length, **rest)
-    bare = p.causal and attention_mask is None and p.packing is None and q_length == kv_length
+    p, one, bare = pattern, None, False  # torch.compile does not trace _replace() of all that is here
+    if attention_mask is None and q_length == kv_length:
+        one = _one_sequence(mask_function, q_length, **rest) if traced else None
+        bare = p.causal and p.packing is None
     pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
     given["allow_is_bidirectional_skip"] = False
     # A graph computes no elements that nobody uses; a mask of one row, made before a graph that

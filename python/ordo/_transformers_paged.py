@@ -7,15 +7,49 @@ the whole sequence, so that a row has the bits of the training pass.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface, GenerationMixin
 
 from ._library import Error
 from .torch._attention import call
 from .torch._call import Arguments
 from .torch._pages import ALIGN, aligned
+
+
+_names: set[str] = set()
+
+
+def register(name: str) -> None:
+    """Let generate_batch() and its kin take "paged|ordo" in the place of "ordo", where they would take
+    FlashAttention if there is one; at their end they put "ordo" back."""
+    AttentionInterface.register(f"paged|{name}", paged_forward)
+    if not _names:
+        _begin_with_pages()
+    _names.add(name)
+
+
+def _begin_with_pages() -> None:
+    begin = GenerationMixin.init_continuous_batching
+
+    @functools.wraps(begin)
+    def init_continuous_batching(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = self.config._attn_implementation
+        if chosen not in _names:
+            return begin(self, *args, **kwargs)
+        self.set_attn_implementation(f"paged|{chosen}")
+        try:
+            manager = begin(self, *args, **kwargs)
+        except BaseException:
+            self.set_attn_implementation(chosen)
+            raise
+        manager._original_attn_impl = chosen
+        return manager
+
+    GenerationMixin.init_continuous_batching = init_continuous_batching
 
 
 def paged_forward(

@@ -22,13 +22,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    GenerationMixin,
-    PreTrainedModel,
-)
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from . import _transformers_paged
 from ._library import Error
 from ._transformers_choice import check_choice
 from ._transformers_mask import (
@@ -41,7 +37,6 @@ from ._transformers_mask import (
     shape_of,
     warn_of_own_code,
 )
-from ._transformers_paged import paged_forward
 from ._transformers_padding import Packed, Tokens, of_chunks, of_runs, of_valid, once, right_padded, taken
 from .torch import _front as f
 from .torch._attention import call
@@ -55,16 +50,13 @@ NAME = "ordo"
 
 
 def register(name: str = NAME) -> None:
-    """Make attn_implementation="ordo" known to transformers: the attention and its mask; and
-    "paged|ordo" for continuous batching."""
+    """Make attn_implementation="ordo" known to transformers, and "paged|ordo" for continuous batching."""
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, attention_mask)
-    AttentionInterface.register(f"paged|{name}", paged_forward)
-    if name not in _names:
-        _names.add(name)
-        if len(_names) == 1:
-            _check_models()
-            _check_batching()
+    _transformers_paged.register(name)
+    if not _names:
+        _check_models()
+    _names.add(name)
 
 
 _names: set[str] = set()
@@ -93,28 +85,6 @@ def _check_models() -> None:
         return chosen
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
-
-
-def _check_batching() -> None:
-    """Let generate_batch() and its kin take "paged|ordo" in the place of "ordo", where they would take
-    FlashAttention if there is one; at their end they put "ordo" back."""
-    begin = GenerationMixin.init_continuous_batching
-
-    @functools.wraps(begin)
-    def init_continuous_batching(self: Any, *args: Any, **kwargs: Any) -> Any:
-        chosen = self.config._attn_implementation
-        if chosen not in _names:
-            return begin(self, *args, **kwargs)
-        self.set_attn_implementation(f"paged|{chosen}")
-        try:
-            manager = begin(self, *args, **kwargs)
-        except BaseException:
-            self.set_attn_implementation(chosen)
-            raise
-        manager._original_attn_impl = chosen
-        return manager
-
-    GenerationMixin.init_continuous_batching = init_continuous_batching
 
 
 # ---- the attention ----
@@ -275,7 +245,9 @@ def _pattern(
     if mask is not None and made is not None:
         expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), shape_of(mask)
         if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
-            return _for_all(made, q.shape[0])
+            p = made  # torch.compile does not trace _replace() of all that is here
+            valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (p.valid, p.packing))
+            return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare)
         if shape != expected:
             raise Error(
                 "unsupported",
@@ -294,13 +266,6 @@ def _pattern(
             "unchanged, or valid tokens (batch, key); a mask of single elements is not supported",
         )
     return Pattern(is_causal, window, mask.shape[1], mask.bool())
-
-
-def _for_all(pattern: Pattern, batch: int) -> Pattern:
-    """The pattern of one sequence for each of a batch."""
-    p = pattern  # torch.compile does not trace _replace()
-    valid, packing = (None if x is None else x.expand(batch, -1) for x in (p.valid, p.packing))
-    return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare)
 
 
 def _refuse(given: dict[str, Any]) -> None:

@@ -282,7 +282,7 @@ def test_continuous_batching_of_transformers(
         module: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **kwargs: Any
     ) -> Any:
         ends = kwargs["cu_seq_lens_q"]
-        out = ordo.transformers.paged_forward(module, query, key, value, *rest, **kwargs)
+        out = ordo._transformers_paged.paged_forward(module, query, key, value, *rest, **kwargs)
         real = slice(0, int(ends[1]))  # of the one sequence
         found = (
             query[0, :, real],
@@ -331,4 +331,4 @@ def test_continuous_batching_of_transformers(
         model(torch.tensor([[5, 6]]))
     with pytest.raises(ordo.Error, match="dropout 0.1 with a paged cache: expected 0"):
         lens: dict[str, Any] = {"cu_seq_lens_q": LENS, "cu_seq_lens_k": LENS}
-        ordo.transformers.paged_forward(model, Q, Q, Q, None, 0.1, cache=model, **lens)
+        ordo._transformers_paged.paged_forward(model, Q, Q, Q, None, 0.1, cache=model, **lens)
