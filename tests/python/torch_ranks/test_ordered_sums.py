@@ -133,9 +133,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(_ordered_norm, "_LEVELS", 2)
     monkeypatch.setattr(_ordered_norm, "_BLOCK", 4)
     monkeypatch.setattr(_ordered_norm, "_PIECE", {"cpu": 4})
-    _ordered_norm._steps.cache_clear()
-    yield
-    _ordered_norm._steps.cache_clear()
 
 
 def test_shards_of_any_cut_give_one_norm(small_blocks):

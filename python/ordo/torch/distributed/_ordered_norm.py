@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,38 +27,6 @@ from ._tree import Counter, Node
 _LEVELS = 8  # that are added at once, in blocks of 2^8 nodes
 _BLOCK = 1 << _LEVELS
 _PIECE = {"cpu": 18, "cuda": 24}  # log2 of the nodes that are taken at once: these stay in cache
-
-
-class _Step(NamedTuple):
-    """Nodes of one level: those of whole blocks go up, others stay behind."""
-
-    level: int
-    start: int
-    low: int  # blocks are low ... high - 1; high may lie past the end of the tree: zeros
-    high: int
-    end: int
-
-
-@lru_cache(1 << 16)  # of equal gradients in every step of a run
-def _steps(a: int, b: int, elements: int) -> list[_Step]:
-    """How elements a ... b - 1 of a gradient are added."""
-    made: list[_Step] = []
-    level = 0
-    while level == 0 or b - a > 1:
-        low = -(-a // _BLOCK) * _BLOCK
-        last = b == -(-elements >> level)  # of the tree
-        high = (-(-b // _BLOCK) if last else b // _BLOCK) * _BLOCK
-        if low >= min(b, high):
-            break
-        made.append(_Step(level, a, low, high, b))
-        a, b, level = low >> _LEVELS, high >> _LEVELS, level + _LEVELS
-    return [*made, _Step(level, a, b, b, b)]
-
-
-def _left(step: _Step) -> list[tuple[int, int]]:
-    """The nodes that stay behind: before the blocks, and behind them."""
-    ends = ((step.start, step.low), (min(step.high, step.end), step.end))
-    return [(a, b) for a, b in ends if a < b]
 
 
 def _nodes_of(x: Any, a: int, level: int) -> list[tuple[Node, float]]:
@@ -113,35 +80,35 @@ def _wide(parts: Sequence[Tensor], square: bool) -> Tensor:
 def _squares(shards: Sequence[_Shard]) -> list[list[tuple[Node, float]]]:
     """Nodes that cover each shard, with their sums of squares. All shards are on one device; waits for
     it once."""
-    steps = [_steps(x.start, x.start + x.local.numel(), x.elements) for x in shards]
-    values = [x.local for x in shards]
-    left: list[tuple[int, int, int, Tensor]] = []  # shard, first node, level, values
-    raw = 0  # of these, so many are elements, not sums
-    for turn in range(max(map(len, steps))):
-        parts, owners = [], []
-        for shard, each in enumerate(steps):
-            if turn >= len(each):
-                continue
-            step, x = each[turn], values[shard]
-            left += [(shard, a, step.level, x[a - step.start : b - step.start]) for a, b in _left(step)]
-            if step.low < step.high:
-                body = x[step.low - step.start : step.high - step.start]
-                parts.append((body, step.high - step.low - body.numel()))
-                owners.append(shard)
-        if turn == 0:
-            raw = len(left)
-        if parts:
-            counts = [(x.numel() + zeros) >> _LEVELS for x, zeros in parts]
-            for shard, x in zip(owners, _add_blocks(parts, turn == 0).split(counts)):
-                values[shard] = x
+    level, raw = 0, 0
+    rest = [(at, x.start, x.local) for at, x in enumerate(shards)]  # (shard, first node of a level, values)
+    left: list[tuple[int, int, int, Tensor]] = []  # (shard, first node, level, values) behind the blocks
+    while rest:
+        parts, places = [], []
+        for at, a, x in rest:
+            b = a + x.numel()
+            last = b == -(-shards[at].elements >> level)  # of the tree, behind whose end there are zeros
+            low, high = -(-a // _BLOCK) * _BLOCK, (-(-b // _BLOCK) if last else b // _BLOCK) * _BLOCK
+            if low >= min(b, high) or (level > 0 and x.numel() == 1):
+                low = high = b
+            ends = ((a, low), (min(high, b), b))
+            left += [(at, p, level, x[p - a : q - a]) for p, q in ends if p < q]
+            if low < high:
+                parts.append((x[low - a : high - a], max(high - b, 0)))
+                places.append((at, low >> _LEVELS))
+        raw = len(left) if level == 0 else raw  # of these, so many are elements, not sums
+        counts = [(x.numel() + zeros) >> _LEVELS for x, zeros in parts]
+        sums = _add_blocks(parts, level == 0).split(counts) if parts else ()
+        rest = [(at, a, x) for (at, a), x in zip(places, sums)]
+        level += _LEVELS
     wide = [_wide([x for *_, x in left[:raw]], True)] if raw else []
     wide += [x for *_, x in left[raw:]]
     found = torch.cat(wide).cpu().numpy() if wide else np.empty(0)
     made: list[list[tuple[Node, float]]] = [[] for _ in shards]
-    at = 0
-    for shard, a, level, x in left:
-        made[shard] += _nodes_of(found[at : at + x.numel()], a, level)
-        at += x.numel()
+    begin = 0
+    for at, a, level, x in left:
+        made[at] += _nodes_of(found[begin : begin + x.numel()], a, level)
+        begin += x.numel()
     return made
 
 
