@@ -260,7 +260,7 @@ def test_ats_operator_takes_tables() -> None:
     for b in range(3):
         o, one = cache.train(b)
         assert torch.equal(out[b], o[ends[b] - 1]) and torch.equal(lse[:, b], one[:, ends[b] - 1])
-    with pytest.raises(RuntimeError, match="dropout_p given, with block_table"):
+    with pytest.raises(RuntimeError, match="dropout_p given, block_table given"):
         _sdpa._flash_forward(*given[:7], 0.1, True, False, seqused_k=used, block_table=cache.table)
 
 
