@@ -55,7 +55,9 @@ static int finish(request *r)
     if (status != CLI_OK)
         return status;
     if (r->problem.dropout == 0)
-        return cli_usage("--dropout: missing; expected a probability above 0, such as 0.1");
+        return cli_usage(r->problem.plan
+                             ? "--plan: expected a line with dropout"
+                             : "--dropout: missing; expected a probability above 0, such as 0.1");
     static const char *const ignored[] = { "--mask",  "--window",  "--block-mask", "--seen",
                                            "--scale", "--softcap", "--alibi" };
     for (size_t x = 0; x < sizeof ignored / sizeof ignored[0]; x++)

@@ -227,12 +227,13 @@ int cli_plan(int argc, char **argv)
         cli_problem_section(&r.problem),
         cli_choices_section(&r.choices),
         CLI_SECTION("Output", more),
+        { NULL, &r.choices.options[CLI_CHOICE_OPTIONS - 1], 1, "nothing: every plan has 1" },
     };
     const cli_syntax syntax = {
         "plan --seq N [OPTIONS]",
         "Turn a problem into a plan: tiles, the order of every sum, workspace, and the levels of\n"
         "the promise that it keeps. A list of values makes one plan for each value.",
-        sections, 3, cli_lab() ? EXAMPLES MEMORY_EXAMPLE : EXAMPLES
+        sections, 4, cli_lab() ? EXAMPLES MEMORY_EXAMPLE : EXAMPLES
     };
     int status = CLI_OK;
     if (cli_args_read(&syntax, argc, argv, &status))

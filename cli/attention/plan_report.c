@@ -15,8 +15,7 @@ static void print_order(const ordo_plan_info *info)
     if (info->order_asked != info->order)
         printf(" (asked: %s)", ordo_order_name(info->order_asked));
     cli_group_text(info->group);
-    printf(", accumulators %" PRId64 "\n", info->accumulators);
-    printf("issue          %s", ordo_issue_name(info->issue));
+    printf("\nissue          %s", ordo_issue_name(info->issue));
     if (info->issue == ORDO_ISSUE_KEY)
         printf(", section of %" PRId64 " heads", info->section);
     printf(", %s, %" PRId64 " workers\n", ordo_assign_name(info->assign), info->workers);
@@ -188,7 +187,6 @@ static void order_json(cli_json *json, const ordo_plan_info *info)
     cli_json_text(json, "order", ordo_order_name(info->order));
     cli_json_text(json, "order_asked", ordo_order_name(info->order_asked));
     cli_group_json(json, info->group);
-    cli_json_int(json, "accumulators", info->accumulators);
     cli_json_text(json, "issue", ordo_issue_name(info->issue));
     cli_json_int(json, "section", info->section);
     cli_json_text(json, "assign", ordo_assign_name(info->assign));

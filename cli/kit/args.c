@@ -134,7 +134,9 @@ static int bad_value(const cli_option *o, const char *value)
 /* Options of version 0.1.0 under their new names; the next version does not know the old ones. */
 static const struct {
     const char *was, *is;
-} renamed[] = { { "--mask-memory", "--keep-bits-memory" }, { "--split", "--accumulators" } };
+} renamed[] = { { "--mask-memory", "--keep-bits-memory" },
+                { "--split", "--accumulators" },
+                { "--beside", "--overlap" } };
 
 /* The option of this name, or of this old name, with a note. */
 static cli_option *find_renamed(const cli_syntax *syntax, const char *word, size_t length)

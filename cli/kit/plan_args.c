@@ -16,8 +16,6 @@ cli_section cli_choices_section(cli_choices *c)
     const cli_option table[CLI_CHOICE_OPTIONS] = {
         OPT_TEXT("--order", "NAME", &c->order, "order of the sums (default: ordo chooses)"),
         OPT_TEXT("--group", "N|waves", &c->group, "group size of orders shift and symmetric"),
-        OPT_INT("--accumulators", "N", &c->accumulators, 1, MOST,
-                "accumulators per query tile (default 1)"),
         OPT_TEXT("--tile-forward", "QxK", &c->tile_forward,
                  "rows x columns of a tile of the forward pass"),
         OPT_TEXT("--tile-backward", "QxK", &c->tile_backward,
@@ -35,16 +33,18 @@ cli_section cli_choices_section(cli_choices *c)
                 "as many segments as fit their keep bits into this memory"),
         OPT_INT("--workspace-limit", "BYTES", &c->workspace_limit, 1, MOST,
                 "bytes that a CUDA pass by phases fills (default 1.25 GiB)"),
+        OPT_INT("--split", "1", &c->split, 1, 1, "accumulators per query tile"),
     };
     memcpy(c->options, table, sizeof table);
-    return (cli_section) { "Choices (the first five are part of the numeric key, the others change "
+    return (cli_section) { "Choices (the first four are part of the numeric key, the others change "
                            "no bit)",
-                           c->options, CLI_CHOICE_OPTIONS };
+                           c->options, CLI_CHOICE_OPTIONS - 1 };
 }
 
 cli_section cli_choices_deprecated(cli_choices *c)
 {
     cli_section section = cli_choices_section(c);
+    section.count = CLI_CHOICE_OPTIONS;
     section.instead = "--plan with a line of ordo plan --line";
     return section;
 }
@@ -62,7 +62,6 @@ int cli_choices_finish(const cli_choices *c, ordo_plan_options *options)
     CLI_TRY(cli_read_group(c->group, &options->group));
     CLI_TRY(read_tile("--tile-forward", c->tile_forward, &options->forward_tile));
     CLI_TRY(read_tile("--tile-backward", c->tile_backward, &options->backward_tile));
-    options->accumulators = c->accumulators;
     options->issue = (ordo_issue)(c->issue + 1); /* the words stand in the order of the enums */
     options->section = c->section;
     options->assign = (ordo_assign)(c->assign + 1);
@@ -82,7 +81,6 @@ int cli_choices_of(const ordo_plan *plan, ordo_plan_options *options)
     options->backward_tile = info.backward_tile;
     options->order = info.order_asked;
     options->group = info.group;
-    options->accumulators = info.accumulators;
     options->issue = info.issue;
     options->assign = info.assign;
     options->workers = info.workers;

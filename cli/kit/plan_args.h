@@ -11,8 +11,8 @@ enum { CLI_CHOICE_OPTIONS = 12 };
 typedef struct cli_choices {
     const char *order, *group, *tile_forward, *tile_backward;
     int issue, assign; /* -1: not given */
-    int64_t accumulators, section, workers, segments, keep_bits_memory, workspace_limit;
-    cli_option options[CLI_CHOICE_OPTIONS];
+    int64_t section, workers, segments, keep_bits_memory, workspace_limit, split;
+    cli_option options[CLI_CHOICE_OPTIONS]; /* the last, --split, is deprecated everywhere */
 } cli_choices;
 
 cli_section cli_choices_section(cli_choices *choices);

@@ -71,10 +71,7 @@ typedef struct ordo_plan_options {
     ordo_tile forward_tile, backward_tile;
     ordo_order order;
     int64_t group; /* 0 = default, ORDO_GROUP_WAVES, or a size */
-    union {
-        int64_t accumulators; /* per query tile: 0 or 1 */
-        int64_t split;        /* the name of version 0.1.0; the next version removes it */
-    };
+    int64_t split; /* 0 or 1, as in version 0.1.0; the next version removes it */
     ordo_issue issue;
     int64_t section; /* heads per section of ORDO_ISSUE_KEY; 0 = chosen by ordo */
     ordo_assign assign;
@@ -160,10 +157,7 @@ typedef struct ordo_plan_info {
     ordo_order order;               /* the order that is executed */
     ordo_order order_asked; /* the one requested; order differs if the shape does not allow it */
     int64_t group;          /* 0 if the order has no groups */
-    union {
-        int64_t accumulators;
-        int64_t split; /* as in the options */
-    };
+    int64_t split;          /* 1; the next version removes it */
     ordo_issue issue;
     int64_t section;
     ordo_assign assign;

@@ -52,7 +52,6 @@ class PlanInfo:
     order: Order  # executed
     order_asked: Order  # equal, unless the shape made ordo replace it
     group: int | Literal["waves"]  # 0 where the order has none
-    accumulators: int
     issue: Issue
     section: int
     assign: Assign
@@ -78,8 +77,8 @@ class PlanInfo:
 
     @property
     def split(self) -> int:
-        """The name of accumulators in version 0.1.0; the next version removes it."""
-        return int(_renamed("split", "accumulators", self.accumulators))
+        """1, the accumulators per query tile; the next version removes it."""
+        return int(_renamed("split", "1 in every plan", 1))
 
     @property
     def dropout_keep_bits(self) -> bool:
@@ -102,7 +101,7 @@ class Plan:
 
     `machine` is a Machine or what names one; None is the host. Keywords left alone leave the
     choice to ordo: `backend`, `forward_tile`, `backward_tile`, `order`, `group` (a size or
-    "waves") and `accumulators` decide bits; `issue`, `section`, `assign`, `workers`,
+    "waves") decide bits; `issue`, `section`, `assign`, `workers`,
     `segments`, `keep_bits_memory` and `workspace_limit` (bytes; 0 is 1.25 GiB) do not. With `segments`, or
     `keep_bits_memory` bytes, both passes run in segments of rows and have the keep bits of two
     of them in memory (ordo/plan.h).
@@ -120,7 +119,6 @@ class Plan:
         forward_tile: tuple[int, int] | None = None,
         backward_tile: tuple[int, int] | None = None,
         group: int | Literal["waves"] = 0,
-        accumulators: int = 0,
         issue: Issue = "default",
         section: int = 0,
         assign: Assign = "default",
@@ -134,7 +132,7 @@ class Plan:
         if mask_memory:
             keep_bits_memory = _renamed("mask_memory", "keep_bits_memory", mask_memory)
         if split:
-            accumulators = _renamed("split", "accumulators", split)
+            _renamed("split", "1 in every plan", split)
         if isinstance(machine, str):
             machine = Machine(machine)
         options = s.sized(s.ordo_plan_options)
@@ -144,7 +142,7 @@ class Plan:
             forward_tile=_tile("forward_tile", forward_tile),
             backward_tile=_tile("backward_tile", backward_tile),
             group=group_number(group),
-            accumulators=accumulators,
+            split=split,
             issue=issue,
             section=section,
             assign=assign,

@@ -239,7 +239,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
         .order = plan->order,
         .order_asked = plan->order_asked,
         .group = plan->group,
-        .accumulators = plan->accumulators,
+        .split = plan->accumulators,
         .issue = plan->issue,
         .section = plan->section,
         .assign = plan->assign,

@@ -1,4 +1,4 @@
-/* json_read.c: a strict reader of JSON in memory, value by value. */
+/* json.c: a strict reader of JSON in memory, value by value. */
 #include "base/json.h"
 
 #include <stdio.h>

@@ -67,7 +67,7 @@ static ordo_status choose_numbers(ordo_plan *plan, const ordo_plan_options *o)
     ORDO_TRY(ordo_plan_legal_tiles(plan));
     plan->forward_form = row->forward.form;
     plan->backward_form = ordo_family_form(plan);
-    plan->accumulators = o->accumulators ? o->accumulators : 1;
+    plan->accumulators = o->split ? o->split : 1;
     plan->order_asked = o->order ? o->order : ordo_family_order(family, p);
     plan->order = ordo_plan_replaced_order(plan);
     if (ordo_order_cyclic(plan->order)) {

@@ -155,24 +155,22 @@ static ordo_status check_blocks(const ordo_plan *plan)
 static ordo_status check_ref(const ordo_plan *plan)
 {
     const ordo_family *family = ordo_family_find(plan->family);
-    if (plan->order_asked != ordo_family_order(family, &plan->problem) || plan->accumulators != 1 ||
+    if (plan->order_asked != ordo_family_order(family, &plan->problem) ||
         plan->backward_tile.q != 1 || plan->backward_tile.k != 1 || plan->forward_tile.q != 1 ||
         plan->forward_tile.k != 1)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "backend ref sums element by element, ascending: its "
-                         "tiles, order and accumulators cannot be chosen");
+                         "tiles and order cannot be chosen");
     return ORDO_OK;
 }
 
 /* No backend adds into more than one accumulator; only the simulator does. */
 static ordo_status check_accumulators(const ordo_plan *plan)
 {
-    ORDO_TRY(ordo_check_range("accumulators", plan->accumulators, 1, ORDO_ACCUMULATORS_MAX));
-    if (plan->accumulators > 1)
+    if (plan->accumulators != 1)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "accumulators %" PRId64
-                         ": backend %s expects 1: it adds into one accumulator per "
-                         "query tile",
+                         "split %" PRId64
+                         ": backend %s expects 1: it adds into one accumulator per query tile",
                          plan->accumulators, ordo_backend_name(plan->backend));
     return ORDO_OK;
 }
@@ -241,9 +239,9 @@ static ordo_status check_cuda(const ordo_plan *plan)
 static ordo_status check_backend(const ordo_plan *plan)
 {
     ORDO_TRY(check_form(plan));
+    ORDO_TRY(check_accumulators(plan));
     if (plan->backend == ORDO_BACKEND_REF)
         return check_ref(plan);
-    ORDO_TRY(check_accumulators(plan));
     return plan->backend == ORDO_BACKEND_CPU ? check_cpu(plan) : check_cuda(plan);
 }
 

@@ -68,7 +68,6 @@ static const struct {
     AT(ordo_plan_info, order_asked, 68),
     AT(ordo_plan_info, group, 72),
     AT(ordo_plan_info, split, 80),
-    AT(ordo_plan_info, accumulators, 80),
     AT(ordo_plan_info, issue, 88),
     AT(ordo_plan_info, section, 96),
     AT(ordo_plan_info, assign, 104),

@@ -42,12 +42,11 @@ TEST(what_backends_cannot_do_is_refused_by_name)
            (o->order = ORDO_ORDER_TWIN, o->assign = ORDO_ASSIGN_PINNED, o->issue = ORDO_ISSUE_HEAD,
             o->workers = 16),
            UNSUPPORTED, "order twin, assign pinned", "8 chains");
-    REFUSE(on_host, o->accumulators = 2, UNSUPPORTED, "accumulators 2", "backend cpu expects 1");
+    REFUSE(on_host, o->split = 2, UNSUPPORTED, "split 2", "backend cpu expects 1");
     REFUSE(on_ref, o->order = ORDO_ORDER_DESCENDING, UNSUPPORTED, "backend ref", "order");
     REFUSE(on_ref, o->backward_tile = ((ordo_tile) { 64, 64 }), UNSUPPORTED, "backend ref",
            "tiles");
     REFUSE(on_ref, o->forward_tile = ((ordo_tile) { 1, 2 }), UNSUPPORTED, "backend ref", "tiles");
-    REFUSE(on_ref, o->accumulators = 2, UNSUPPORTED, "backend ref", "accumulators");
     REFUSE(on_ref, o->group = 4, ARGUMENT, "group 4", "order ascending has no groups");
 }
 
@@ -57,7 +56,7 @@ TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
     REFUSE(on_h200, p->softcap = 16385, UNSUPPORTED, "softcap 16385", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, p->bias.on = true, UNSUPPORTED, "bias.on true", "backend cpu runs it");
     REFUSE(on_h200, p->softcap = 9e-4, UNSUPPORTED, "softcap 0.0009", "0 (off) or 2^-10 to 2^14");
-    REFUSE(on_h200, o->accumulators = 2, UNSUPPORTED, "accumulators 2", "backend cuda expects 1");
+    REFUSE(on_h200, o->split = 2, UNSUPPORTED, "split 2", "backend cuda expects 1");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 192, 128 }), UNSUPPORTED,
            "forward_tile 192x128", "backend cuda expects 128x128");
     REFUSE(on_h200, o->backward_tile = ((ordo_tile) { 128, 128 }), UNSUPPORTED,
@@ -128,8 +127,7 @@ TEST(choices_out_of_range_are_refused_by_name)
            "1..4096");
     REFUSE(on_h200, o->backward_tile = ((ordo_tile) { 64, 4097 }), ARGUMENT,
            "backward_tile 64x4097", "1..4096");
-    REFUSE(on_h200, o->accumulators = 65, ARGUMENT, "accumulators 65", "1..64");
-    REFUSE(on_h200, o->accumulators = -1, ARGUMENT, "accumulators -1", "1..64");
+    REFUSE(on_ref, o->split = -1, UNSUPPORTED, "split -1", "backend ref expects 1");
     REFUSE(on_h200, o->workers = -1, ARGUMENT, "workers -1", "1..1048576");
     REFUSE(on_h200, o->workers = (1 << 20) + 1, ARGUMENT, "workers 1048577", "1..1048576");
     REFUSE(on_h200, o->workers = INT64_MAX, ARGUMENT, "workers 9223372036854775807", "1048576");
@@ -181,9 +179,8 @@ TEST(structs_of_other_versions)
     CHECK_HAS(ordo_last_error(), "ORDO_PLAN_OPTIONS_INIT");
     o->size = (size_t)-1;
     CHECK(ordo_plan_create(&plan, &base.problem, machine, o) == ARGUMENT);
-    o->size =
-        offsetof(ordo_plan_options, accumulators); /* from an older one: the rest is not read */
-    o->accumulators = 999;
+    o->size = offsetof(ordo_plan_options, split); /* from an older one: the rest is not read */
+    o->split = 999;
     CHECK(ordo_plan_create(&plan, &base.problem, machine, o) == ORDO_OK);
     ordo_plan_destroy(plan);
     ordo_problem problem = base.problem;

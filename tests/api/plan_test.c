@@ -14,7 +14,6 @@ static void check_numbers_of(const request *r, const ordo_plan_info *b)
     CHECK_INT(a->backward_tile.k, b->backward_tile.k);
     CHECK_INT(a->order, b->order);
     CHECK_INT(a->group, b->group);
-    CHECK_INT(a->accumulators, b->accumulators);
     CHECK_INT(a->kept, b->kept);
     CHECK_TEXT(a->numeric_key, b->numeric_key);
 }
@@ -150,7 +149,7 @@ TEST(the_key_leaves_out_what_changes_no_bit)
     r.options.order = ORDO_ORDER_DESCENDING;
     r.options.forward_tile = (ordo_tile) { 128, 128 };
     r.options.backward_tile = (ordo_tile) { 64, 128 };
-    r.options.accumulators = 1;
+    r.options.split = 1;
     check_numbers_of(&r, &expected);
     CHECK(a.issue == ORDO_ISSUE_HEAD && a.assign == ORDO_ASSIGN_PINNED);
     CHECK_INT(b.section, 3);

@@ -57,7 +57,7 @@ static ordo_plan_options read_options(reader *r)
     o.backward_tile.k = extent(r);
     o.order = (ordo_order)(byte(r) % (ORDO_ORDER_COUNT + 2));
     o.group = number(r, 3);
-    o.accumulators = number(r, 2);
+    o.split = number(r, 2);
     o.issue = (ordo_issue)(byte(r) % 4);
     o.section = number(r, 3);
     o.assign = (ordo_assign)(byte(r) % 4);

@@ -84,12 +84,10 @@ def test_line_is_the_commands(command):
 def test_choices_reach_the_plan():
     plan = ordo.Plan(
         PROBLEM, "host", backend="cpu", order="descending", forward_tile=(64, 128),
-        backward_tile=(128, 64), accumulators=1, issue="key", section=2, assign="first-free", workers=3,
+        backward_tile=(128, 64), issue="key", section=2, assign="first-free", workers=3,
     )  # fmt: skip
     info = plan.info
-    with pytest.warns(FutureWarning, match="split is accumulators now"):
-        assert info.split == info.accumulators
-    assert (info.order, info.accumulators, info.issue, info.section) == ("descending", 1, "key", 2)
+    assert (info.order, info.issue, info.section) == ("descending", "key", 2)
     assert info.forward_tile == (64, 128) and info.backward_tile == ordo.Tile(128, 64)
     assert (info.assign, info.workers) == ("first-free", 3)
     assert info.kept == ("repeat", "portable", "batch", "split", "keep-bits", "cut")
@@ -129,7 +127,7 @@ def test_refusals_name_the_field(changes, status, words):
 def test_refusals_of_plans():
     for call, words in (
         (lambda: ordo.Plan(PROBLEM, order="sideways"), "order 'sideways': expected default, ascending"),
-        (lambda: ordo.Plan(PROBLEM, "h200", accumulators=2), "accumulators 2: backend cuda expects 1"),
+        (lambda: ordo.Plan(PROBLEM, "h200", split=2), "split 2: backend cuda expects 1"),
         (lambda: ordo.Plan(PROBLEM, forward_tile=3), "forward_tile 3: expected"),
         (lambda: ordo.Plan.parse("ordo-plan/1 backend=cpu"), ""),
         (lambda: ordo.Plan.parse("ordo\0plan"), "without NUL"),

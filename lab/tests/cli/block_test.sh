@@ -36,6 +36,9 @@ json block $small --dropout 0.1 --dropout-mode fused --check
 is digests_equal true
 same digest_o
 
+status 0 block $small --dropout 0.1 --dropout-mode overlapped --beside qkv
+grep -q "note: --beside will not be accepted by the next version; expected --overlap" "$err" || fail "--beside: no note"
+
 # Other bits without dropout, with another seed or offset, in another precision.
 for other in "--dropout 0" "--dropout 0.1 --offset 1" "--dropout 0.1 --precision f32" "--dropout 0.1 --kv-heads 2"; do
     json block $small $other

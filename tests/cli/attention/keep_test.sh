@@ -80,6 +80,7 @@ status 0 keep --seq 8 --dropout 0.1
 prints "too few to judge"
 
 refuses 2 "--dropout: missing" keep --seq 64
+refuses 2 "--plan: expected a line with dropout" keep --plan "$("$ORDO" plan --seq 64 --line)"
 refuses 2 "--seq: missing" keep --dropout 0.1
 refuses 2 "dropout.p 0.001" keep --seq 64 --dropout 0.001
 refuses 2 "dropout.rounds 10: expected 7" keep --seq 64 --dropout 0.1 --keying fa2 --rounds 10

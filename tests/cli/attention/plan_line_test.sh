@@ -18,6 +18,9 @@ shape="--device cpu --seq 300 --batch 2 --heads 4 --kv-heads 2 --dim 16 --mask c
     status 0 run $shape --order spt
     grep -q "note: --order will not be accepted by the next version; expected --plan" "$err" ||
         fail "--order: no note"
+    status 0 plan $shape --split 1
+    grep -q "note: --split will not be accepted by the next version; expected nothing" "$err" || fail "--split: no note"
+    refuses 2 "--split 2: expected" run $shape --split 2
     for command in run verify "bench attention"; do
         "$ORDO" $command --help | grep -q -e '^  --order' -e '^  --segments' && fail "$command --help: options of choices"
         refuses 2 "--order: the line of --plan states it" $command --plan "$plan" --order spt
