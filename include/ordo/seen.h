@@ -29,7 +29,8 @@ extern "C" {
 ORDO_API ordo_status ordo_seen_bytes(const ordo_problem *problem, size_t *bytes);
 
 /* Make an element mask in `memory`, which holds the bytes of ordo_seen_bytes(), is aligned to 16
- * and outlives the mask. `seen` is an ORDO_BLOCK_MASK_INIT, whose arrays then lie there.
+ * and outlives the mask. `seen` is an ORDO_BLOCK_MASK_INIT, whose arrays then lie there: bits,
+ * start and key, one behind the other, the last with room for all blocks.
  *
  * Element (sequence, head, row, column) is the byte at
  *

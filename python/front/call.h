@@ -19,13 +19,15 @@ enum more {
     BLOCK_KEY,   /* sequences, or 1, and heads, or 1 */
     BLOCK_FIRST, /* with BLOCK_LAST, or neither */
     BLOCK_LAST,
-    SINK = 15, /* 12 to 14 are for pages */
+    SEEN, /* an element mask, as ordo::seen packs it */
+    BIAS, /* in the type of q too; its last axis is contiguous */
+    SINK = 15,
     MORE
 };
 /* What each has to be. Each letter is an axis: 2 numbers, e ends, b one per sequence, h one per
- * head,
- * * any number; of block masks B sequences or 1, H heads or 1, as the starts have them, s starts of
- * rows of blocks, r rows. */
+ * head, * any number, r rows, c columns; of matrices n sequences or 1, m heads or 1, w bytes of an
+ * element mask; of block masks B sequences or 1, H heads or 1, as the starts have them, s starts of
+ * rows of blocks. */
 static const struct {
     const char *name;
     int32_t dtype;
@@ -44,6 +46,8 @@ static const struct {
     [BLOCK_KEY] = { "block_mask.key", I32, "*" },
     [BLOCK_FIRST] = { "block_mask.first", I32, "BHr", true },
     [BLOCK_LAST] = { "block_mask.last", I32, "BHr" },
+    [SEEN] = { "seen", U8, "nmw" },
+    [BIAS] = { "bias", F32, "nmrc" },
     [SINK] = { "sink", F32, "h" },
 };
 
@@ -62,7 +66,8 @@ enum {
     HIDDEN = 1 << 24, /* keep_bits: whatever the mode, with the bits that the mask hides */
     ASK = 1 << 25,    /* keep_bits: the line of the plan, as text, in place of bits */
     DRAW = 1 << 26,   /* eager_forward: draw seed and offset, once nothing is refused any more */
-    KNOWN_FLAGS = ((DRAW << 1) - 1) & ~(7 << 12)
+    NEEDS_DBIAS = 1 << 27,
+    KNOWN_FLAGS = ((NEEDS_DBIAS << 1) - 1) & ~(1 << 14)
 };
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
@@ -79,10 +84,27 @@ typedef struct request {
     shape o_shape, lse_shape; /* with rows first; as lse is */
 } request;
 
-/* Rows of the longest sequence. */
-static int64_t rows_of(const request *r)
+/* Rows (0) or columns (1) of the longest sequence. */
+static int64_t length_of(const request *r, int which)
 {
-    return r->packed ? r->sizes[MAX_Q] : r->x[0].shape.sizes[1];
+    return r->packed ? r->sizes[MAX_Q + which] : r->x[which].shape.sizes[1];
+}
+
+static int64_t blocks_of(int64_t length)
+{
+    return (length + ORDO_BLOCK - 1) / ORDO_BLOCK;
+}
+
+/* Bytes of an element mask: its bits, in blocks of 16 x 128; with the starts and room for all keys.
+ */
+static int64_t seen_bits(int64_t rows, int64_t columns)
+{
+    return (rows + 15) / 16 * blocks_of(columns) * 256;
+}
+
+static int64_t seen_bytes(int64_t rows, int64_t columns)
+{
+    return seen_bits(rows, columns) + 4 * (blocks_of(rows) * (blocks_of(columns) + 1) + 1);
 }
 
 /* ---- reading ---- */
@@ -138,7 +160,7 @@ static bool read_rest(request *r, const StableIValue *stack)
         return false;
     if (r->flags & ~(int64_t)KNOWN_FLAGS)
         return REFUSE("unsupported", "flags %ld: expected those of this version, below %d",
-                      (long)r->flags, DRAW << 1);
+                      (long)r->flags, NEEDS_DBIAS << 1);
     if (r->flags & DRAW && !r->draws)
         return REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
     if (r->flags & DRAW && r->more[RNG])
@@ -200,9 +222,11 @@ static bool check_one(const char *name, const view *x, const shape *as, int32_t 
 static bool check_more(const request *r, int at)
 {
     const view *x = &r->list[at];
-    const int64_t heads = r->x[0].shape.sizes[r->packed ? 1 : 2], *masks, batch = r->sequences;
+    const int64_t heads = r->x[0].shape.sizes[r->packed ? 1 : 2], batch = r->sequences;
+    const int64_t rows = length_of(r, 0), columns = length_of(r, 1), *own = x->shape.sizes;
+    const int64_t *masks = r->list[BLOCK_START].shape.sizes;
     const char *axes = at == SLOPES && x->shape.axes == 2 ? "bh" : tensors[at].axes;
-    masks = r->list[BLOCK_START].shape.sizes;
+    const int32_t dtype = at == BIAS && x->dtype == r->x[0].dtype ? x->dtype : tensors[at].dtype;
     shape as = { .axes = (int64_t)strlen(axes) };
     const int64_t known[] = { ['2'] = 2,
                               ['e'] = batch + 1,
@@ -210,12 +234,16 @@ static bool check_more(const request *r, int at)
                               ['h'] = heads,
                               ['B'] = masks[0] == 1 ? 1 : batch,
                               ['H'] = masks[1] == 1 ? 1 : heads,
-                              ['s'] = (rows_of(r) + ORDO_BLOCK - 1) / ORDO_BLOCK + 1,
-                              ['r'] = rows_of(r) };
+                              ['s'] = blocks_of(rows) + 1,
+                              ['r'] = rows,
+                              ['c'] = columns,
+                              ['n'] = own[0] == 1 ? 1 : batch,
+                              ['m'] = own[1] == 1 ? 1 : heads,
+                              ['w'] = seen_bytes(rows, columns) };
     for (int i = 0; axes[i]; i++)
-        as.sizes[i] = axes[i] == '*' ? x->shape.sizes[i] : known[(unsigned char)axes[i]];
-    return check_one(tensors[at].name, x, &as, tensors[at].dtype, &r->x[0]) &&
-           check_contiguous(tensors[at].name, x);
+        as.sizes[i] = axes[i] == '*' ? own[i] : known[(unsigned char)axes[i]];
+    return check_one(tensors[at].name, x, &as, dtype, &r->x[0]) &&
+           (at == BIAS || check_contiguous(tensors[at].name, x));
 }
 
 static bool check_lists(const request *r)
@@ -231,6 +259,8 @@ static bool check_lists(const request *r)
         return REFUSE("argument", "rng None: expected a tensor with dropout_p %g", r->dropout_p);
     if (flags >> BLOCK_FIRST & 1 && !(flags >> BLOCK_START & 1))
         return REFUSE("argument", "block_mask.start None: expected a tensor");
+    if (flags & NEEDS_DBIAS && !(flags >> BIAS & 1))
+        return REFUSE("argument", "bias None: expected a tensor");
     for (int i = 0; i < MORE; i++)
         if (r->more[i] && !check_more(r, i))
             return false;

@@ -78,7 +78,7 @@ static request saved_of(const StableIValue *stack)
 
 enum { SAVED = 7 }; /* tensors of a backward pass */
 
-/* backward_part has the sums behind the tensors, and no dsink. */
+/* backward_part has the sums behind the tensors, and neither dsink nor dbias. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments;
@@ -150,6 +150,43 @@ static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
     hand_over(stack, &r, done, 1, made);
 }
 
+/* Pack an element mask of bool, as block_mask_of() finds it again. */
+static bool pack(const view *x, tensor **made)
+{
+    const int64_t *sizes = x->shape.sizes;
+    if (x->shape.axes != 4)
+        return REFUSE("shape", "seen.shape %s: expected four axes", SIZES_OF(&x->shape));
+    if (x->dtype != BOOL)
+        return REFUSE("argument", "seen.dtype torch.%s: expected torch.bool", type_name(x->dtype));
+    if (x->device_type != CPU)
+        return REFUSE("unsupported", "seen.device %s: expected cpu", DEVICE_OF(x));
+    const shape packed =
+        contiguous(3, (const int64_t[4]) { sizes[0], sizes[1], seen_bytes(sizes[2], sizes[3]) });
+    if (!allocate(&packed, U8, x, made) || torch.aoti_torch_zero_(*made) != TORCH_DONE)
+        return false;
+    if (is_empty(&x->shape))
+        return true;
+    ordo_block_mask unused = ORDO_BLOCK_MASK_INIT;
+    ordo_problem p = ORDO_PROBLEM_INIT;
+    p.batch = sizes[0], p.heads = sizes[1], p.head_dim = 1;
+    p.q_len = sizes[2], p.kv_len = sizes[3];
+    p.seen.on = true, p.seen.per_sequence = sizes[0] > 1, p.seen.per_head = sizes[1] > 1;
+    const ordo_status status = library.ordo_seen_make(
+        &unused, &p, x->data, x->shape.strides, data_of(*made), (size_t)bytes_of(&packed, U8));
+    return !status || library_refused(status);
+}
+
+/* (Tensor elements) -> Tensor: an element mask as the other operators take it. */
+static void seen(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    request r = { .q = tensor_of(stack[0]) };
+    view elements;
+    tensor *made[1] = { NULL };
+    const bool done = look("seen", r.q, &elements) && pack(&elements, &made[0]);
+    hand_over(stack, &r, done, 1, made);
+}
+
 static void gemm(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
@@ -174,6 +211,7 @@ static const struct {
     { "backward_part", backward },
     { "keep_bits", keep_bits },
     { "draw", draw },
+    { "seen", seen },
     { "gemm", gemm },
 };
 
@@ -203,7 +241,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 10 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 11 }; /* of what the operators take; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,

@@ -34,6 +34,7 @@ enum { SETS = 2048, WAYS = 4, MAX_DEVICES = 64, ALIGN = 256 };
     F(ordo_plan_destroy)                                                                           \
     F(ordo_plan_print)                                                                             \
     F(ordo_plan_query)                                                                             \
+    F(ordo_seen_make)                                                                              \
     F(ordo_status_name)
 
 #define LIBRARY_MEMBER(name) __typeof__(name) *name;
@@ -93,13 +94,29 @@ static void describe_dropout(const request *r, ordo_dropout *made)
     made->keying = fa2 ? ORDO_KEYING_FA2 : ORDO_KEYING_ORDO;
 }
 
-static void describe_blocks(const request *r, ordo_block_limits *made)
+/* What narrows the mask, a block mask or an element mask. */
+static void describe_blocks(const request *r, ordo_problem *p)
 {
-    const int64_t *masks = r->list[BLOCK_START].shape.sizes;
-    made->entries = 1; /* room for other masks of about this size */
-    while (made->entries < r->list[BLOCK_KEY].shape.sizes[0])
-        made->entries *= 2;
-    made->per_sequence = masks[0] > 1, made->per_head = masks[1] > 1;
+    const bool seen = r->flags >> SEEN & 1;
+    const int64_t *masks = r->list[seen ? SEEN : BLOCK_START].shape.sizes;
+    const bool per_sequence = masks[0] > 1, per_head = masks[1] > 1;
+    if (seen) {
+        p->seen.on = true, p->seen.per_sequence = per_sequence, p->seen.per_head = per_head;
+    } else if (r->flags >> BLOCK_START & 1) {
+        p->blocks.entries = 1; /* room for other masks of about this size */
+        while (p->blocks.entries < r->list[BLOCK_KEY].shape.sizes[0])
+            p->blocks.entries *= 2;
+        p->blocks.per_sequence = per_sequence, p->blocks.per_head = per_head;
+    }
+}
+
+static void describe_bias(const request *r, ordo_problem *p)
+{
+    const view *bias = &r->list[BIAS];
+    p->bias.on = true;
+    p->bias.per_sequence = bias->shape.sizes[0] != 1;
+    p->bias.per_head = bias->shape.sizes[1] != 1;
+    p->bias.dtype = bias->dtype == F32 ? ORDO_F32 : p->dtype;
 }
 
 static void key_of(const request *r, plan_key *key)
@@ -131,9 +148,10 @@ static void key_of(const request *r, plan_key *key)
         p->window.left = size[LEFT], p->window.right = size[RIGHT];
     p->alibi = r->flags >> SLOPES & 1;
     describe_dropout(r, &p->dropout);
-    if (r->flags >> BLOCK_START & 1 && rows && k[row] &&
-        r->sequences) /* else nothing is computed */
-        describe_blocks(r, &p->blocks);
+    if (rows && k[row] && r->sequences) /* else nothing is computed */
+        describe_blocks(r, p);
+    if (r->flags >> BIAS & 1)
+        describe_bias(r, p);
     memcpy(&p->shard, size + SHARD, sizeof p->shard);
 }
 

@@ -159,13 +159,22 @@ static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *cal
 static ordo_block_mask block_mask_of(const request *r, const ordo_problem *p)
 {
     const view *list = r->list;
+    const int64_t *masks = list[p->seen.on ? SEEN : BLOCK_START].shape.sizes;
     ordo_block_mask made = ORDO_BLOCK_MASK_INIT;
     made.q_len = p->q_len, made.kv_len = p->kv_len;
-    made.sequences = list[BLOCK_START].shape.sizes[0];
-    made.heads = list[BLOCK_START].shape.sizes[1];
-    made.entries = list[BLOCK_KEY].shape.sizes[0];
-    made.start = list[BLOCK_START].data, made.key = list[BLOCK_KEY].data;
-    made.first = list[BLOCK_FIRST].data, made.last = list[BLOCK_LAST].data;
+    made.sequences = masks[0], made.heads = masks[1];
+    if (p->seen.on) { /* bits, starts and keys end to end */
+        const int64_t count = masks[0] * masks[1], rows = blocks_of(p->q_len);
+        char *const lists = (char *)list[SEEN].data + count * seen_bits(p->q_len, p->kv_len);
+        made.bits = list[SEEN].data;
+        made.start = (const int32_t *)(void *)lists;
+        made.key = made.start + count * (rows + 1);
+        made.entries = count * rows * blocks_of(p->kv_len); /* at most */
+    } else {
+        made.entries = list[BLOCK_KEY].shape.sizes[0];
+        made.start = list[BLOCK_START].data, made.key = list[BLOCK_KEY].data;
+        made.first = list[BLOCK_FIRST].data, made.last = list[BLOCK_LAST].data;
+    }
     return made;
 }
 
@@ -181,6 +190,10 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
     call->sink = list[SINK].data;
     ordo_block_mask blocks = block_mask_of(r, &of->key.problem);
     call->block_mask = of->key.problem.blocks.entries ? &blocks : NULL;
+    call->seen = of->key.problem.seen.on ? &blocks : NULL;
+    if (list[BIAS].shape.axes && !describe(&list[BIAS], &call->bias))
+        return REFUSE("align", "bias.stride %s: expected a contiguous last axis",
+                      STRIDES_OF(&list[BIAS].shape));
     if (list[RNG].data)
         call->seed_ptr = list[RNG].data, call->offset_ptr = call->seed_ptr + 1;
     bool whole = false;
@@ -199,7 +212,7 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
     const bool done = run_pass(of, r, pass, call, whole, parts);
     if (parts)
         give_back(parts);
-    call->block_mask = NULL;
+    call->block_mask = call->seen = NULL;
     return done;
 }
 
@@ -309,7 +322,7 @@ static bool run_forward(request *r, const void *unused, tensor **made)
     return done;
 }
 
-enum { DQ, DK, DV, DSINK, GRADIENTS };
+enum { DQ, DK, DV, DSINK, DBIAS, GRADIENTS };
 
 typedef struct sums {
     tensor *dk, *dv; /* f32, contiguous, in the shapes of k and v */
@@ -378,7 +391,7 @@ static bool check_sums(const request *r, const sums *carried, ordo_call *call)
     return true;
 }
 
-/* Run a backward pass; `made` is dq, dk, dv and dsink, NULL where they are not wanted. */
+/* Run a backward pass; `made` is dq, dk, dv, dsink and dbias, NULL where they are not wanted. */
 static bool run_backward(request *r, const void *more, tensor **made)
 {
     const sums *const carried = more;
@@ -397,13 +410,18 @@ static bool run_backward(request *r, const void *more, tensor **made)
     for (int i = 0; done && i < 3; i++)
         done = r->flags & (i == DQ ? NO_DQ : NO_DKV) ||
                new_result(r, like[i], &r->given[i], &r->given[i], heads_first, &made[i], out[i]);
-    /* A gradient of no elements has no address, which means "not wanted" to the library. */
-    const bool any = call.dq.data || call.dk.data || call.dv.data || r->more[SINK] ||
-                     !(~r->flags & (NO_DQ | NO_DKV));
     if (done && r->more[SINK]) {
         done = allocate(&r->list[SINK].shape, F32, q, &made[DSINK]);
         call.dsink = done ? data_of(made[DSINK]) : NULL;
     }
+    if (done && r->flags & NEEDS_DBIAS) {
+        const shape dbias = contiguous(4, r->list[BIAS].shape.sizes);
+        done = allocate(&dbias, F32, q, &made[DBIAS]);
+        call.dbias = done ? data_of(made[DBIAS]) : NULL;
+    }
+    /* A gradient of no elements has no address, which means "not wanted" to the library. */
+    const bool any = call.dq.data || call.dk.data || call.dv.data || call.dsink || call.dbias ||
+                     (r->flags & (NO_DQ | NO_DKV | NEEDS_DBIAS)) == (NO_DQ | NO_DKV);
     if (done) {
         describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
         describe(&saved[SAVED_O], &call.o), describe(&saved[SAVED_DOUT], &call.dout);

@@ -69,7 +69,7 @@ static const char *type_name(int32_t dtype)
     static const char *const names[BF16 + 1] = {
         [U8] = "uint8",      [I8] = "int8",     [I16] = "int16",     [I32] = "int32",
         [I64] = "int64",     [F16] = "float16", [F32] = "float32",   [F64] = "float64",
-        [8] = "complex32",   [9] = "complex64", [10] = "complex128", [11] = "bool",
+        [8] = "complex32",   [9] = "complex64", [10] = "complex128", [BOOL] = "bool",
         [BF16] = "bfloat16",
     };
     return dtype >= 0 && dtype <= BF16 && names[dtype] ? names[dtype] : "another type";

@@ -26,7 +26,7 @@ typedef void torch_kernel(StableIValue *stack, uint64_t arguments, uint64_t resu
 enum { TORCH_DONE = 0 }; /* what the functions below return on success */
 
 /* PyTorch's numbers of types, devices and layouts. Saved models hold them: they never change. */
-enum { U8, I8, I16, I32, I64, F16, F32, F64, BF16 = 15 };
+enum { U8, I8, I16, I32, I64, F16, F32, F64, BOOL = 11, BF16 = 15 };
 enum { CPU, CUDA };
 enum { STRIDED };
 

@@ -120,6 +120,8 @@ def _why_not(plan: Plan, lists: Lists) -> str:
         return "of backend cpu"
     if lists.block_start is not None:
         return "with a block mask"
+    if lists.seen is not None or lists.bias is not None:
+        return "with an element mask or a bias"
     if lists.sequence_ids is not None and lists.rng is not None:
         return "with sequence_ids"
     if lists.slopes is not None and lists.slopes.dim() > 1:

@@ -46,6 +46,8 @@ def attention(
     block_mask: Any = None,
     page_table: Tensor | None = None,
     kv_starts: Tensor | None = None,
+    seen: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(o, lse): attention with gradients, the same bits every time.
 
@@ -80,12 +82,18 @@ def attention(
                         whole sequences; rows have the bits of the training pass. No gradients
         kv_starts       with page_table: the first stored column of each sequence, int32, where a
                         window lets a cache drop old keys
+        seen            (batch or 1, heads or 1, row, column), bool, any strides: which elements are
+                        seen; narrows the mask. Packed: rows and columns of the longest sequence
+        bias            (batch or 1, heads or 1, row, column), float32 or the type of q: added to the
+                        scores after scale, softcap and slopes, with a gradient; -inf hides.
+                        Not of packed sequences; CUDA has neither of the two
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
         and cu_q is None and cu_kv is None and max_q is None and max_kv is None
         and q_lens is None and kv_lens is None and sequence_ids is None
         and prepared is None and block_mask is None and page_table is None and kv_starts is None
+        and seen is None and bias is None
     ):  # fmt: skip
         known = known_call(q, k, v, (causal, window, scale, softcap, dropout_p, keying, shard))
         if known is not None:
@@ -93,7 +101,7 @@ def attention(
     arguments = Arguments(
         causal, window, scale, softcap, dropout_p, keying, shard, seed, rng_state, generator,
         slopes, cu_q, cu_kv, max_q, max_kv, q_lens, kv_lens, sequence_ids, prepared, sink, block_mask,
-        page_table, kv_starts,
+        page_table, kv_starts, seen, bias,
     )  # fmt: skip
     return call(q, k, v, arguments)
 
@@ -167,7 +175,7 @@ def run_inputs(
 def attend(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, prepared: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """(o, lse), with gradients for q, k, v and the sink. `prepared` is a PreparedDropout."""
+    """(o, lse), with gradients for q, k, v, the bias and the sink. `prepared` is a PreparedDropout."""
     if type(q).__name__ == "DTensor":  # its sharding rules are registered when they are needed
         rules_of = importlib.import_module("ordo.torch.distributed._dtensor")
         lists = rules_of.replicated(q, lists)
@@ -176,5 +184,5 @@ def attend(
         lists = lists._replace(bits=prepared.take(q, k, lists, rules))
     q, k, v = widened(q, k, v)  # by zeros, which change no score
     made = call_of(lists, rules)
-    o, lse = eager(q, k, v, made, lists.sink) if real else watched(q, k, v, made)
+    o, lse = eager(q, k, v, made, lists.bias, lists.sink) if real else watched(q, k, v, made)
     return o if o.shape[-1] == dim else o[..., :dim].contiguous(), lse

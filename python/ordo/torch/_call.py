@@ -75,7 +75,8 @@ class Arguments(NamedTuple):
     block_mask: Any = None
     page_table: Tensor | None = None
     kv_starts: Tensor | None = None
-
+    seen: Tensor | None = None
+    bias: Tensor | None = None
 
 
 def arguments(given: dict[str, Any], *without: str) -> Arguments:
@@ -160,7 +161,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     rules = rules_of(a, dim, max_q, max_kv)
     real, drops = plain(q, k, v), rules.dropout_p > 0
     if not real:
-        _refuse_derivatives(q, k, v, a.sink)
+        _refuse_derivatives(q, k, v, a.bias, a.sink)
     if drops and type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
         raise Error(
             "unsupported",
@@ -172,9 +173,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
     wide = widened(q, k, v) if here and real else (q, k, v)
     if a.block_mask is not None:
-        lists = Lists(
-            *lists[:8], *lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules), lists.sink
-        )
+        if a.seen is not None:
+            raise Error("unsupported", "seen, block_mask: expected one of the two")
+        made = lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules)
+        lists = Lists(*lists[:8], *made, bias=lists.bias, sink=lists.sink)
     values = real and listed and (checked() or (drops and q.is_cpu))
     if values or (drops and not real):
         check(q, k, v, lists)
@@ -253,7 +255,32 @@ def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
     made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink)
+    longest = (q.shape[1], k.shape[1]) if a.cu_q is None else (max_q, max_kv)
+    if a.bias is not None:
+        bias = _shared("bias", a.bias, q, sequences(q, made), longest)
+        made = made._replace(bias=bias if bias.stride(-1) == 1 else bias.contiguous())
+    if a.seen is not None:
+        seen = _shared("seen", a.seen, q, sequences(q, made), longest)
+        made = made._replace(seen=torch.ops.ordo.seen(seen) if _compiling() else f.run(f.seen, seen))
     return made, max_q, max_kv
+
+
+def _shared(name: str, x: Any, q: Tensor, batch: Any, longest: tuple[Any, Any]) -> Tensor:
+    """Matrices of sequences and heads; those that share one by expand() as one, so that it is read, and
+    its gradient summed, once."""
+    if not isinstance(x, Tensor):
+        raise Error("argument", f"{name} {x!r}: expected a tensor")
+    if "DTensor" in (type(q).__name__, type(x).__name__):
+        raise Error("unsupported", f"{name} given: expected plain tensors, not DTensor")
+    own, sizes = tuple(x.shape), (batch, q.shape[-2], *longest)
+    shared = tuple(1 if axis < 2 and size == 1 else sizes[axis] for axis, size in enumerate(own[:4]))
+    if own != shared or len(own) != 4:
+        expected = f"({batch} or 1, {q.shape[-2]} or 1, {longest[0]}, {longest[1]})"
+        raise Error("shape", f"{name}.shape {own}: expected {expected}")
+    for axis in (0, 1):
+        if own[axis] > 1 and x.stride(axis) == 0:
+            x = x.narrow(axis, 0, 1)
+    return x
 
 
 def rules_of(a: Arguments, dim: int, max_q: Any = 0, max_kv: Any = 0) -> Rules:

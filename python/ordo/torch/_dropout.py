@@ -159,7 +159,7 @@ def prepare_dropout(
         if not dropout_p > 0:
             raise Error("argument", f"dropout_p {dropout_p!r}: expected more than 0")
         q, k = (one[: width or x[-1]].expand(*x[:-1], -1) for x in shapes)  # rows are one row
-        a = arguments(keywords, "q_lens", "kv_lens", "slopes", "prepared", "sink", "block_mask")
+        a = arguments(keywords, "q_lens", "kv_lens", "slopes", "prepared", "sink", "block_mask", "seen", "bias")
         q, k, _, lists, rules = prepare(q, k, k, a._replace(dropout_p=dropout_p), now=True)
     flags, *rest = call_of(lists, rules)
     call = flags | f.KEEP, *rest  # with the bits that the mask hides: the call may have another one

@@ -1,10 +1,11 @@
 """The operators torch.ops.ordo.*, whose kernels are compiled to PyTorch's stable ABI (python/front).
 
     forward        o, lse, and the keep bits that the backward pass is to read
-    backward       dq, dk, dv, dsink
+    backward       dq, dk, dv, dsink, dbias
     backward_part  dq, dk, dv of some rows, with sums that are carried on
     keep_bits      the keep bits of a call, made ahead of it; with ASK the line of its plan
     draw           seed and offset
+    seen           an element mask, bool, packed for the others
     gemm           a matrix product (python/front/gemm.h)
     eager_forward, eager_backward  the first two for _node.py alone, which makes no graph of them: they
                    have no formula of autograd, and seed and offset are drawn inside, a fourth result
@@ -28,24 +29,25 @@ from .._library import Error, path
 
 # Tensors in `more`, and the other flags; as in python/front/call.h.
 RNG, CU_Q, CU_KV, Q_LENS, KV_LENS, IDS, SLOPES, BITS = (1 << x for x in range(8))
-BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST = (1 << x for x in range(8, 12))
-SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW = (
-    1 << x for x in range(15, 27)
+BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST, SEEN, BIAS = (1 << x for x in range(8, 14))
+SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW, NEEDS_DBIAS = (
+    1 << x for x in range(15, 28)
 )
 SIZES = 11  # numbers of `sizes`
 
-_REVISION = 10  # of what the operators take, as in front.c
+_REVISION = 11  # of what the operators take, as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)
 _SCHEMAS = {
     f"forward(Tensor q, Tensor k, Tensor v, {CALL}) -> (Tensor, Tensor, Tensor)": None,
     f"eager_forward(Tensor q, Tensor k, Tensor v, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": _DRAWS,
-    f"backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
-    f"eager_backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor)": None,
+    f"backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)": None,
+    f"eager_backward({_SAVED}, {CALL}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)": None,
     f"backward_part({_SAVED}, Tensor(a!) dk_sums, Tensor(b!) dv_sums, int carry, {CALL}) -> (Tensor, Tensor, Tensor)": None,
     f"keep_bits(Tensor q, Tensor k, Tensor v, {CALL}) -> Tensor": None,
     "draw(Tensor like) -> Tensor": _DRAWS,
+    "seen(Tensor elements) -> Tensor": None,
     "gemm(Tensor a, Tensor b, Tensor? bias=None, int sections=1, bool wide=False) -> Tensor": None,
 }
 _PURE = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -125,6 +127,7 @@ eager_backward = torch.ops.ordo.eager_backward.default._op
 backward_part = torch.ops.ordo.backward_part.default._op
 keep_bits = torch.ops.ordo.keep_bits.default._op
 draw = torch.ops.ordo.draw.default._op
+seen = torch.ops.ordo.seen.default._op
 gemm = torch.ops.ordo.gemm.default._op
 below = torch._C._AutoDispatchBelowAutograd
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from .._blocks import BLOCK
 from .._library import Error
 from .._plan import Plan
 from .._words import Mask
@@ -32,7 +33,7 @@ class Rules(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """The tensors beside q, k and v; a gradient flows to sink alone."""
+    """The tensors beside q, k and v; gradients flow to bias and sink alone."""
 
     rng: Tensor | None = None  # seed and offset, int64
     cu_q: Tensor | None = None
@@ -46,12 +47,14 @@ class Lists(NamedTuple):
     block_key: Tensor | None = None
     block_first: Tensor | None = None
     block_last: Tensor | None = None
+    seen: Tensor | None = None  # an element mask as ordo::seen packs it
+    bias: Tensor | None = None
     sink: Tensor | None = None
 
 
 _FLAGS = (  # of Lists
     f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES, f.BITS,
-    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SINK,
+    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SEEN, f.BIAS, f.SINK,
 )  # fmt: skip
 _MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
@@ -115,6 +118,18 @@ def saved_rows_first(flags: int, name: str, x: Tensor) -> Tensor:
     return rows_first(flags, x)[0]
 
 
+def learned(flags: int, more: Any) -> tuple[Tensor | None, Tensor | None]:
+    """The tensors of a call that gradients flow to: bias and sink."""
+    sink = more[-1] if flags & f.SINK else None
+    return (more[-1 if sink is None else -2] if flags & f.BIAS else None), sink
+
+
+def seen_bytes(rows: Any, columns: Any) -> Any:
+    """Bytes of a packed element mask: bits of blocks of 16 x 128, starts, and a key of each block."""
+    down, across = -(-rows // BLOCK), -(-columns // BLOCK)
+    return -(-rows // 16) * across * 256 + 4 * (down * (across + 1) + 1)
+
+
 def sequences(q: Tensor, lists: Lists) -> Any:
     return q.shape[0] if lists.cu_q is None else lists.cu_q.shape[0] - 1
 
@@ -176,12 +191,18 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0,
         "sink": ((heads,), torch.float32), "dout": (out, q.dtype), "o": (out, q.dtype),
         "lse": (lse, torch.float32), "dlse": (lse, torch.float32),
     }  # fmt: skip
+    rows, columns = q.shape[-3], k.shape[-3]
+    for name, x, last in (("seen", lists.seen, (seen_bytes(rows, columns),)), ("bias", lists.bias, (rows, columns))):
+        if x is not None and not packed:  # of packed sequences the longest are not known here
+            shared = (1 if own == 1 else each for own, each in zip(x.shape, (batch, heads)))
+            kind = torch.uint8 if name == "seen" else q.dtype if x.dtype == q.dtype else torch.float32
+            expected[name] = ((*shared, *last), kind)
     given = {"q": q, "k": k, "v": v, **lists._asdict(), **saved}
     given = {name: x for name, x in given.items() if x is not None}
     # Tensors with data come here too if a single one is on the meta device.
     place = next((x.device for x in given.values() if not x.is_meta), q.device)
     for name, x in given.items():
-        kind = torch.uint8 if name == "bits" else torch.int32  # else those of a block mask
+        kind = torch.int32 if name.startswith("block_") else x.dtype if name == "bias" else torch.uint8
         shape, dtype = expected.get(name, (x.shape, kind))
         if x.shape != shape:
             raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
@@ -190,7 +211,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0,
         if x.device != place:
             whose = "" if name == "q" else "that of q, "
             raise Error("argument", f"{name}.device {x.device}: expected {whose}{place}")
-        if name in Lists._fields and not x.is_contiguous():
+        if name in Lists._fields and name != "bias" and not x.is_contiguous():
             raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")
 
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
-from ._inputs import Call, check, lists_of, opened, rows_first, saved_rows_first
+from ._inputs import Call, check, learned, lists_of, opened, rows_first, saved_rows_first, seen_bytes
 
 
 Pair = tuple[Tensor, Tensor]  # o and lse
@@ -30,14 +30,16 @@ _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _DROPS = f.RNG | f.DRAW
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, call: Call, sink: Tensor | None = None) -> Pair:
-    """(o, lse) of plain tensors, with gradients for q, k, v and sink from both."""
+def eager(
+    q: Tensor, k: Tensor, v: Tensor, call: Call, bias: Tensor | None = None, sink: Tensor | None = None
+) -> Pair:
+    """(o, lse) of plain tensors, with gradients for q, k, v, bias and sink from both."""
     try:
         if _grad_enabled() and (
             q.requires_grad or k.requires_grad or v.requires_grad
-            or (sink is not None and sink.requires_grad)
+            or (bias is not None and bias.requires_grad) or (sink is not None and sink.requires_grad)
         ):  # fmt: skip
-            pair: Pair = _apply(q, k, v, sink, call, True)
+            pair: Pair = _apply(q, k, v, bias, sink, call, True)
             return pair
         o, lse, _, _ = f.eager_forward(q, k, v, *call)
         return o, lse
@@ -59,7 +61,7 @@ class Node(torch.autograd.Function):
     """Attention with its gradients. Saved are q, k, v, o, lse and what `more` holds."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sink: Any, call: Call, plain: bool) -> Any:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Any, sink: Any, call: Call, plain: bool) -> Any:
         if not plain:
             with f.below():
                 o, lse, _ = torch.ops.ordo.forward(q, k, v, *call)
@@ -82,14 +84,17 @@ class Node(torch.autograd.Function):
             raise Error("shape", f"k.shape {shape}: expected {expected}")
         if dout is None:  # only lse was used
             dout = torch.zeros_like(o)
+        needs = ctx.needs_input_grad
+        flags |= f.NEEDS_DBIAS if needs[3] else 0
         if not flags & f.SINK:
-            needs = ctx.needs_input_grad
             flags |= (0 if needs[0] else f.NO_DQ) | (0 if needs[1] or needs[2] else f.NO_DKV)
         given = dout, dlse, q, k, v, o, lse, flags, scale, more, *rest
         if not plain or _grad_enabled() or _compiling() or _modes():  # create_graph is refused there
-            return (*torch.ops.ordo.backward(*given), None, None)
+            dq, dk, dv, dsink, dbias = torch.ops.ordo.backward(*given)
+            return dq, dk, dv, dbias, dsink, None, None
         try:
-            return (*f.eager_backward(*given), None, None)
+            dq, dk, dv, dsink, dbias = f.eager_backward(*given)
+            return dq, dk, dv, dbias, dsink, None, None
         except RuntimeError as error:
             raise f.error_of(error) from None
 
@@ -128,11 +133,11 @@ Node._backward_cls.apply = Node.backward  # without a look for vjp()
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
-    sink = more[-1] if flags & f.SINK else None
+    some = q, k, v, *learned(flags, more)
     if forward_ad._current_level >= 0 or (
-        _grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sink))
+        _grad_enabled() and any(x is not None and x.requires_grad for x in some)
     ):
-        return (*_checked_apply(q, k, v, sink, (flags, scale, more, *rest), False), None)
+        return (*_checked_apply(*some, (flags, scale, more, *rest), False), None)
     with f.below():
         return torch.ops.ordo.forward(q, k, v, flags, scale, more, *rest)
 
@@ -163,7 +168,7 @@ def _backward(*given: Any) -> Any:
 
 f.library.impl("forward", _forward, "Autograd")
 f.library.impl("backward", _backward, "Autograd")
-for _name in ("eager_forward", "eager_backward", "backward_part", "keep_bits", "draw"):
+for _name in ("eager_forward", "eager_backward", "backward_part", "keep_bits", "draw", "seen"):
     f.library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 
 
@@ -218,8 +223,12 @@ def _backward_fake(
         return x.new_empty(x.shape)
 
     keys = not flags & f.NO_DKV
-    sink = more[-1].new_empty(more[-1].shape) if flags & f.SINK else None
-    return grad(q, not flags & f.NO_DQ), grad(k, keys), grad(v, keys), sink
+    bias, sink = learned(flags, more)
+    dsink = None if sink is None else sink.new_empty(sink.shape)
+    dbias = None
+    if bias is not None and flags & f.NEEDS_DBIAS:
+        dbias = bias.new_empty(bias.shape, dtype=torch.float32)
+    return grad(q, not flags & f.NO_DQ), grad(k, keys), grad(v, keys), dsink, dbias
 
 
 @_fake("keep_bits")
@@ -232,6 +241,16 @@ def _keep_bits_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Any:
 @_fake("draw")
 def _draw_fake(like: Tensor) -> Tensor:
     return like.new_empty(2, dtype=torch.int64)
+
+
+@_fake("seen")
+def _seen_fake(elements: Tensor) -> Tensor:
+    if elements.dim() != 4:
+        raise Error("shape", f"seen.shape {tuple(elements.shape)}: expected four axes")
+    if elements.dtype != torch.bool:
+        raise Error("argument", f"seen.dtype {elements.dtype}: expected torch.bool")
+    *masks, rows, columns = elements.shape
+    return elements.new_empty((*masks, seen_bytes(rows, columns)), dtype=torch.uint8)
 
 
 # ---- formulas of torch.utils.flop_counter.FlopCounterMode ----

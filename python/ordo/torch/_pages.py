@@ -122,7 +122,7 @@ def packed(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments
 ) -> tuple[Tensor, Tensor, Tensor, Arguments]:
     """The call of packed sequences that a call with page_table is; q may be (batch, row, head, dim)."""
-    for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared"):
+    for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared", "seen", "bias"):
         if getattr(a, name) is not None:
             raise Error("unsupported", f"{name} given: expected None with page_table")
     if a.kv_starts is not None and mask_of(a.causal) == "causal-top-left":

@@ -118,7 +118,7 @@ def backward_part(
         dk_sums, dv_sums float32, contiguous, of the shapes of k and v: read with "in", written with
                          "out"; with "out" dk and dv are None
     """
-    a = arguments(keywords, "generator", "prepared", "sink", "block_mask")
+    a = arguments(keywords, "generator", "prepared", "sink", "block_mask", "seen", "bias")
     if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         raise Error("unsupported", "q_lens or kv_lens beside cu_q: expected one of the two layouts")
     if a.dropout_p and a.seed is None and a.rng_state is None:

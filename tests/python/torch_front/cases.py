@@ -34,6 +34,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "ids": ("none", "given"),
     "shard": ("none", "given"),
     "blocks": ("none", "given"),
+    "seen": ("none", "given"),
+    "bias": ("none", "f32", "as q"),
     "heads": ("equal", "grouped"),
     "dims": ("equal", "unequal", "odd"),
     "lengths": ("equal", "more keys", "fewer keys", "one row", "no keys", "no rows", "no sequence"),
@@ -79,6 +81,10 @@ def allowed(v: Values, situation: str) -> bool:
         return False
     if empty and (packed or v["layout"] == "padded") and v["sink"] == "given":
         return False  # rows that see the sink alone, of which the oracle knows in dense batches
+    if v["seen"] == "given" and (v["blocks"] == "given" or situation == "dtensor"):
+        return False
+    if v["bias"] != "none" and (packed or situation == "dtensor"):
+        return False
     if v["shard"] == "given" and (v["mask"] == "top-left" or v["layout"] == "gaps" or empty):
         return False
     if empty and v["layout"] == "gaps" or v["lengths"] == "no sequence" and v["layout"] != "dense":
@@ -183,6 +189,7 @@ class Case:
     q: Tensor = field(init=False)  # rows first, as attention() takes them; the entry turns them
     k: Tensor = field(init=False)
     v: Tensor = field(init=False)
+    bias: Tensor | None = field(init=False, default=None)
     sink: Tensor | None = field(init=False, default=None)
     keywords: dict[str, Any] = field(init=False)  # of attention()
     rng: tuple[int, int] = (0, 0)  # seed and offset of dropout
@@ -195,6 +202,10 @@ class Case:
     def refusal(self) -> str:
         """The words that refuse this call, once it is built; "" if it is not to be refused."""
         widest = max(self.q.shape[-1], self.v.shape[-1])
+        if self.device == "cuda" and self.values["seen"] == "given":
+            return "seen.device cuda:0: expected cpu"
+        if self.device == "cuda" and self.bias is not None:
+            return "bias"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
         if self.device == "cuda" and self.values["lengths"] == "no keys" and self.sink is not None:
@@ -238,6 +249,15 @@ class Case:
             self.keywords["shard"] = ordo.Shard(batch0=2, head0=heads, heads_total=3 * heads)
         if v["blocks"] == "given":
             self.keywords["block_mask"] = self._mask(r, rows, columns, batch, heads)
+        matrices = r.choice((1, batch)), r.choice((1, heads)), self.keywords.get("max_q", rows), self.keywords.get("max_kv", columns)
+        if v["seen"] == "given":
+            seen = (torch.rand(matrices, generator=self._random) < r.choice((0.2, 0.9))).to(self.device)
+            self.keywords["seen"] = (seen, seen.mT.contiguous().mT, seen.expand(batch, heads, -1, -1))[r.randrange(3)]
+        if v["bias"] != "none":
+            bias = torch.randn(matrices, generator=self._random)
+            bias[torch.rand(matrices, generator=self._random) < 0.1] = -torch.inf
+            kind = torch.float32 if v["bias"] == "f32" else self.dtype
+            self.bias = laid(bias.to(kind).to(self.device), v["strides"])
         self._dropout(r)
         self.function = ENTRIES[v["entry"]].make(self)
 
@@ -274,7 +294,8 @@ class Case:
             self.keywords["kv_lens"] = ints([r.randint(0, x) for x in each[1]])
             if r.random() < 0.3:
                 del self.keywords[r.choice(("q_lens", "kv_lens"))]
-        free = self.values["entry"] == "attention" and self.values["blocks"] == "none" and self.situation in PLAIN
+        masked = self.values["blocks"] != "none" or self.values["seen"] != "none"
+        free = self.values["entry"] == "attention" and not masked and self.situation in PLAIN
         if r.random() < 0.3 and free:  # drawn for all: the same call by another entry has the same sizes
             del self.keywords["max_q"], self.keywords["max_kv"]
         behind = 0 if empty or r.random() < 0.5 else 3  # rows of no sequence

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Values = dict[str, str]
-_OURS = ("ids", "shard", "sink", "blocks")  # which only attention() has
+_OURS = ("ids", "shard", "sink", "blocks", "seen", "bias")  # which only attention() has
 
 
 def _basic(v: Values) -> bool:
@@ -38,22 +38,22 @@ class Attention:
         return True
 
     def inputs(self, case: Any) -> list[Tensor]:
-        return [case.q, case.k, case.v] + ([] if case.sink is None else [case.sink])
+        return [case.q, case.k, case.v] + [x for x in (case.sink, case.bias) if x is not None]
 
     def parts(self, made: list[Any]) -> list[Any]:
         return made
 
     def make(self, case: Any) -> Callable[..., Any]:
-        if case.sink is None:
-            return lambda q, k, v: ordo.torch.attention(q, k, v, **case.keywords)
-        return lambda q, k, v, sink: ordo.torch.attention(q, k, v, sink=sink, **case.keywords)
+        names = [name for name in ("sink", "bias") if getattr(case, name) is not None]
+        return lambda q, k, v, *more: ordo.torch.attention(q, k, v, **dict(zip(names, more)), **case.keywords)
 
 
 class Module(Attention):
     """ordo.torch.Attention."""
 
     def takes(self, v: Values, situation: str) -> bool:
-        return v["dout"] in ("dense", "expanded", "strided", "negative") and v["sink"] == "none" and v["dropout"] != "prepared"
+        learned = v["sink"] != "none" or v["bias"] != "none"
+        return v["dout"] in ("dense", "expanded", "strided", "negative") and not learned and v["dropout"] != "prepared"
 
     def make(self, case: Any) -> Callable[..., Any]:
         rest = dict(case.keywords)
@@ -252,7 +252,7 @@ class Part(Attention):
     def takes(self, v: Values, situation: str) -> bool:
         given = v["dropout"] in ("none", "seed", "state")
         return (
-            v["layout"] != "gaps" and v["sink"] == "none" and v["blocks"] == "none" and given
+            v["layout"] != "gaps" and all(v[x] == "none" for x in ("sink", "blocks", "seen", "bias")) and given
             and situation in ("eager", "again", "threads", "hooks")
         )  # fmt: skip
 

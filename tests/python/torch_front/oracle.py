@@ -27,6 +27,7 @@ class Results(NamedTuple):
     dk: Any = None
     dv: Any = None
     dsink: Any = None
+    dbias: Any = None
 
 
 def expected(case: Case) -> Results:
@@ -78,8 +79,8 @@ def _one(
         dsink = None
         if case.sink is not None:
             lse[:] = _plain(case.sink)[:, None]
-            dsink = torch.zeros(heads) if dlse is None else dlse.sum((0, 2))
-        return Results(o, lse, *grads, dsink)
+            dsink = torch.zeros(heads) if dlse is None else dlse.double().sum(2).float().double().sum(0).float()
+        return Results(o, lse, *grads, dsink, None if case.bias is None else torch.zeros(case.bias.shape))
     plan = ordo.Plan(_problem(case, q, k, v, given, batch), backend="cpu")
     rest = {
         x: given[x].numpy() for x in ("cu_q", "cu_kv", "q_lens", "kv_lens", "sequence_ids", "slopes")
@@ -90,6 +91,10 @@ def _one(
         rest["sink"] = _plain(case.sink).numpy()
     if "block_mask" in given:
         rest["block_mask"] = given["block_mask"]
+    if "seen" in given:
+        rest["seen"] = ordo.Seen(given["seen"].numpy())
+    if case.bias is not None:
+        rest["bias"] = _array(_plain(case.bias))
     arrays = [_array(x) for x in (q, k, v)]
     ordo.forward(plan, *arrays, o=_array(o), lse=lse.numpy(), **rest)
     if dout is None:
@@ -99,11 +104,15 @@ def _one(
     if case.sink is not None:
         dsink = torch.empty(heads)
         more["dsink"] = dsink.numpy()
+    dbias = None
+    if case.bias is not None:
+        dbias = torch.empty(case.bias.shape)
+        more["dbias"] = dbias.numpy()
     grads = [torch.empty(x.shape, dtype=x.dtype) for x in (q, k, v)]
     names = dict(zip(("dq", "dk", "dv"), map(_array, grads)))
     upstream = _array(dout.resolve_neg().contiguous())
     ordo.backward(plan, *arrays, _array(o), lse.numpy(), upstream, **names, **more)
-    return Results(o, lse, *grads, dsink)
+    return Results(o, lse, *grads, dsink, dbias)
 
 
 def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int) -> ordo.Problem:
@@ -111,6 +120,15 @@ def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int
     left, right = given["window"]
     mask = mask_of(given["causal"])
     hides = left >= 0 or (right >= 0 and mask == "full")
+    rest: dict[str, Any] = {}
+    if "block_mask" in given:
+        rest["blocks"] = given["block_mask"].limits
+    if "seen" in given:
+        rest["seen"] = ordo.Seen(given["seen"].numpy()).limits
+    if case.bias is not None:
+        of_q = "f32" if case.bias.dtype == torch.float32 else case.values["dtype"]
+        own = {name: size > 1 for name, size in zip(("per_sequence", "per_head"), case.bias.shape)}
+        rest["bias"] = ordo.Bias(on=True, **own, dtype=of_q)
     return ordo.Problem(
         dtype=case.values["dtype"], layout="packed" if packed else "padded" if "q_lens" in given else "dense",
         batch=batch, heads=q.shape[-2], kv_heads=k.shape[-2], head_dim=q.shape[-1],
@@ -120,8 +138,7 @@ def _problem(case: Case, q: Tensor, k: Tensor, v: Tensor, given: Any, batch: int
         scale=given["scale"] or 0.0, mask=mask, window=(left, right) if hides else None,
         softcap=given["softcap"], alibi="slopes" in given,
         dropout=dropout_of(given.get("dropout_p", 0.0), given.get("keying", "ordo")),
-        shard=given.get("shard", ordo.Shard()),
-        blocks=given["block_mask"].limits if "block_mask" in given else ordo.Problem(q_len=1, head_dim=1).blocks,
+        shard=given.get("shard", ordo.Shard()), **rest,
     )  # fmt: skip
 
 

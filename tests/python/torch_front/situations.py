@@ -35,11 +35,15 @@ def leaves(case: Case) -> list[Tensor]:
 def gradients(
     case: Case, o: Tensor, lse: Tensor | None, inputs: list[Tensor], upstream: Any = None, **rest: Any
 ) -> Any:
-    """dq, dk, dv and dsink."""
+    """dq, dk, dv, dsink and dbias."""
     ends = [(x, y) for x, y in zip((o, lse), upstream or case.upstream(o, lse)) if y is not None]
     outs, given = zip(*ends)
-    made = torch.autograd.grad(outs, inputs, given, **rest)
-    return ENTRIES[case.values["entry"]].parts(list(made))
+    return _parts(case, torch.autograd.grad(outs, inputs, given, **rest))
+
+
+def _parts(case: Case, made: Any) -> list[Any]:
+    parts = ENTRIES[case.values["entry"]].parts(list(made))
+    return parts if case.sink is not None else [*parts[:3], None, *parts[3:]]
 
 
 def _with(case: Case, call: Callable[..., Any]) -> Results:
@@ -255,7 +259,7 @@ def _accumulated(case: Case, inputs: list[Tensor], o: Tensor, lse: Tensor | None
     """With gradients that backward() leaves in the inputs."""
     ends = [(x, y) for x, y in zip((o, lse), case.upstream(o, lse)) if y is not None]
     torch.autograd.backward(*zip(*ends))
-    return Results(o, lse, *ENTRIES[case.values["entry"]].parts([x.grad for x in inputs]))
+    return Results(o, lse, *_parts(case, [x.grad for x in inputs]))
 
 
 def selective(case: Case) -> Results:

@@ -213,6 +213,57 @@ def test_dropout_never_drops_the_sink():
     assert same(one[1], two[1]) and not same(one[0], two[0])
 
 
+# ---- element masks and biases ----
+
+
+def test_elements_that_make_a_mask_give_its_bits():
+    inputs, dout = tensors(rows=140, columns=150, kv_heads=2)
+    seen = torch.ones(140, 150, dtype=torch.bool).tril(10)[None, None]
+    expected = results(inputs, dout, causal=True)
+    for same_elements in (seen, seen.expand(2, 4, -1, -1), seen.mT.contiguous().mT):
+        o, lse, *grads = results(inputs, dout, seen=same_elements)
+        assert equal([o, lse], expected[:2])
+        for x, y in zip(grads, expected[2:]):  # in the order of a full mask
+            assert torch.allclose(x, y, atol=1e-5)
+
+
+def test_what_is_written_to_an_element_mask_later_does_not_count():
+    inputs, dout = tensors()
+    seen = torch.ones(1, 1, 33, 33, dtype=torch.bool)
+    expected = results(inputs, dout, seen=seen)
+    o, lse = attention(*inputs, seen=seen)
+    seen[:] = False
+    assert equal(expected, [o, lse, *torch.autograd.grad(o, inputs, dout)])
+
+
+def _dbias(inputs, dout, bias, **rules):
+    leaf = bias.detach().requires_grad_()
+    o, _ = attention(*inputs, bias=leaf, **rules)
+    return torch.autograd.grad(o, leaf, dout)[0]
+
+
+def test_the_gradient_of_a_shared_bias_is_a_sum_in_order():
+    """Heads upwards, then sequences; an expanded bias is shared, too."""
+    (q, k, v), dout = tensors()
+    bias, rules = torch.randn(1, 1, 33, 33), dict(causal=True, dropout_p=0.25, seed=1)
+    parts = [
+        _dbias([x.detach()[b : b + 1] for x in (q, k, v)], dout[b : b + 1], bias,
+               **rules, shard=ordo.Shard(batch0=b)) for b in range(2)
+    ]  # fmt: skip
+    whole = _dbias((q, k, v), dout, bias, **rules)
+    assert same(whole, torch.zeros_like(bias) + parts[0] + parts[1])
+    wide = bias.expand(2, 4, -1, -1).requires_grad_()
+    o, _ = attention(q, k, v, bias=wide, **rules)
+    assert same(torch.autograd.grad(o, wide, dout)[0].sum((0, 1), keepdim=True), whole)
+
+
+def test_a_gradient_of_the_bias_alone_changes_none():
+    (q, k, v), dout = tensors(dtype=torch.bfloat16)
+    bias = torch.randn(2, 1, 33, 33, dtype=torch.bfloat16)
+    alone = _dbias([x.detach() for x in (q, k, v)], dout, bias)
+    assert alone.dtype == torch.bfloat16 and same(alone, _dbias((q, k, v), dout, bias))
+
+
 # ---- no element: zeros of the right shape, lse -inf, gradients zero ----
 
 

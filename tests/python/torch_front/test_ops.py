@@ -9,6 +9,7 @@ import torch
 from bits import leaf
 from ordo.compat import flash_attn
 from ordo.torch import _front
+from ordo.torch._inputs import learned
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -34,6 +35,8 @@ CASES = {
     "causal with dropout": dict(causal=True, dropout_p=0.1),
     "packed, sink": dict(cu_q=ENDS, max_q=7, causal=True, sink=leaf(4)),
     "padded": dict(q_lens=LENS, kv_lens=LENS, window=(3, 0)),
+    "seen, bias": dict(seen=torch.rand(2, 1, 7, 7) < 0.5, bias=leaf(1, 4, 7, 7)),
+    "bias, sink": dict(bias=leaf(2, 1, 7, 7), sink=leaf(4), causal=True),
     "alibi, sink": dict(slopes=torch.rand(2, 4), softcap=2.0, sink=leaf(4)),
     "shard": dict(
         dropout_p=0.5, seed=1, sequence_ids=torch.tensor([4, 9]), shard=ordo.Shard(head0=4, heads_total=8)
@@ -48,8 +51,9 @@ def opchecked(seen):
     for op, args in seen.calls:
         learns = op.name() == "ordo::forward"
         args = torch.utils._pytree.tree_map_only(torch.Tensor, torch.detach, args)
-        for x in (*args[:3], *args[5][-1:] * (args[3] & _front.SINK != 0)) if learns else ():
-            x.requires_grad_()
+        for x in (*args[:3], *learned(args[3], args[5])) if learns else ():
+            if x is not None:
+                x.requires_grad_()
         tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
         if op.name() != "ordo::draw":  # which gives other numbers each time
             tests.append("test_aot_dispatch_dynamic")
@@ -64,8 +68,9 @@ def test_opcheck(case):
     inputs = [leaf(*rows, heads, 16, seed=heads) for heads in (4, 2, 2)]
     with Seen() as seen:
         made = ordo.torch.attention(*inputs, **CASES[case])[: 1 if case == "plain" else 2]  # o alone, or with lse
-        torch.autograd.grad(made, inputs, [torch.rand_like(x) for x in made])
-    assert opchecked(seen) - {"ordo::draw"} == {"ordo::forward", "ordo::backward"}
+        own = [x for x in CASES[case].values() if isinstance(x, torch.Tensor) and x.requires_grad]
+        torch.autograd.grad(made, inputs + own, [torch.rand_like(x) for x in made])
+    assert opchecked(seen) - {"ordo::draw", "ordo::seen"} == {"ordo::forward", "ordo::backward"}
     if case not in ("plain", "packed, sink"):
         return
     with Seen() as seen, torch.no_grad():  # and of the debug mask

@@ -25,6 +25,8 @@ FLAT = [x.flatten(0, 1) for x in (Q, K, V)]
 ENDS, LENS = ints(0, 4, 18), ints(9, 4)
 CACHE = torch.zeros(2, 12, 2, 16)
 RNG = dict(dropout_p=0.5)
+BIAS = torch.zeros(1, 1, 9, 9)
+SEEN = BIAS == 0
 SUMS = dict(dk_sums=torch.zeros(K.shape), dv_sums=torch.zeros(V.shape))
 
 
@@ -62,8 +64,8 @@ def dual(**rest):
 
 
 def second_derivative(wanted=0, **rest):
-    given = [Q.clone().requires_grad_(), torch.ones(4, requires_grad=True)]
-    o, _ = attention(given[0], K, V, **({"sink": given[1]} if wanted else {}))
+    given = [Q.clone().requires_grad_(), torch.ones(4, requires_grad=True), torch.ones(1, 1, 9, 9, requires_grad=True)]
+    o, _ = attention(given[0], K, V, **({}, {"sink": given[1]}, {"bias": given[2]})[wanted])
     (first,) = torch.autograd.grad(o.sum(), given[wanted], create_graph=True)
     first.sum().backward()
 
@@ -215,11 +217,13 @@ REFUSED = {
     "func.grad in a graph": (lambda: func_grad(compiled), None),
     "func.jvp": (jvp, "torch.func"),
     "func.jvp with a sink": (lambda: jvp(sink=torch.ones(4)), "torch.func"),
+    "func.jvp with a bias": (lambda: jvp(bias=torch.ones(1, 1, 9, 9)), "torch.func"),
     "func.jvp with dropout": (lambda: jvp(**RNG), "torch.func"),
     "a tangent": (dual, "tangents"),
     "a tangent with dropout": (lambda: dual(**RNG), "tangents"),
     "a second derivative": (second_derivative, "second derivatives"),
     "a second derivative of a sink": (lambda: second_derivative(1), "second derivatives"),
+    "a second derivative of a bias": (lambda: second_derivative(2), "second derivatives"),
     "in a graph": (lambda: compiled(attention)(Q, K[..., :8], V), "k.shape"),
     # block masks
     "a mask of text": bad("block_mask 5: expected ordo.BlockMask", block_mask=5),
@@ -234,6 +238,22 @@ REFUSED = {
     "a rule by sequence, packed": bad("mask_mod: depends on b", *FLAT, cu_q=ints(0, 9, 18), block_mask=mask_of(lambda b, h, i, j: i >= j + b)),
     "a rule of two intervals": bad("mask_mod: row 8 sees columns", block_mask=mask_of(lambda b, h, i, j: (j < 2) | (j > 6) & (i > 7))),
     "small blocks": bad("BLOCK_SIZE", block_mask=mask_of(lambda b, h, i, j: i >= j, BLOCK_SIZE=64)),
+    # element masks and biases
+    "a seen of a list": bad(r"seen \[True\]: expected a tensor", seen=[True]),
+    "seen as floats": bad("seen.dtype torch.float32: expected torch.bool", seen=torch.ones(1, 1, 9, 9)),
+    "seen of three axes": bad(r"seen.shape \(1, 9, 9\): expected \(2 or 1, 4 or 1, 9, 9\)", seen=SEEN[0]),
+    "seen of three sequences": bad(r"seen.shape \(3, 1, 9, 9\): expected \(2 or 1", seen=SEEN.expand(3, -1, -1, -1)),
+    "seen of key heads": bad(r"seen.shape \(1, 2, 9, 9\): expected", seen=SEEN.expand(-1, 2, -1, -1)),
+    "seen of other rows": bad(r"seen.shape \(1, 1, 8, 9\): expected .*, 9, 9\)", seen=SEEN[:, :, :8]),
+    "seen of other rows, packed": packed(r"seen.shape \(1, 1, 9, 9\): expected .*, 14, 14\)", seen=SEEN),
+    "seen on another device": bad("seen.device meta: expected that of q, cpu", seen=SEEN.to("meta")),
+    "seen beside a block mask": bad("seen, block_mask: expected one of the two", **ref(seen=SEEN)),
+    "a bias of a number": bad("bias 1.0: expected a tensor", bias=1.0),
+    "a bias of float64": bad("bias.dtype torch.float64: expected torch.float32", bias=BIAS.double()),
+    "a bias of another half": bad("bias.dtype torch.float16: expected torch.float32", bias=BIAS.half()),
+    "a bias of other columns": bad(r"bias.shape \(1, 1, 9, 8\): expected .*, 9, 9\)", bias=BIAS[..., :8]),
+    "a bias on another device": bad("bias.device meta: expected that of q, cpu", bias=BIAS.to("meta")),
+    "a bias of packed sequences": packed("bias.on true, layout packed: expected dense or padded", bias=torch.zeros(1, 1, 14, 14)),
     # caches and parts
     "a cache that is full": (lambda: cached(ints(9, 9)), "cache_seqlens"),
     "a cache that is full, in a graph": (lambda: compiled(cached)(ints(9, 9)), "cache_seqlens"),

@@ -58,7 +58,7 @@ def context_parallel_attention(
     call, which waits for the device.
     """
     ranks = Ranks.of(group)
-    a = arguments(keywords, "prepared", "sink", "block_mask")
+    a = arguments(keywords, "prepared", "sink", "block_mask", "seen", "bias")
     given, failure = None, None
     try:
         given = _given(q, k, v, a, method, layout)

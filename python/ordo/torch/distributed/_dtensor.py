@@ -77,6 +77,6 @@ def _backward(
     dout: Any, dlse: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, flags: int, *rest: Any
 ) -> list[tuple[Placements, Placements]]:
     return [
-        ([x, x, x, None], [x, None if dlse is None else of_lse, x, x, x, x, of_lse, *others])
+        ([x, x, x, None, None], [x, None if dlse is None else of_lse, x, x, x, x, of_lse, *others])
         for x, of_lse, others in _ways(q, k, flags, rest)
     ]
