@@ -157,7 +157,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     dim = q.shape[-1]
     if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
         dim = int(dim)
-    lists, max_q, max_kv = _lists(q, k, a)
+    lists, max_q, max_kv = lists_beside(q, k, a)
     rules = rules_of(a, dim, max_q, max_kv)
     real, drops = plain(q, k, v), rules.dropout_p > 0
     if not real:
@@ -236,7 +236,8 @@ def check_packed(a: Arguments) -> None:
                 raise Error("argument", f"{name} given, cu_q None: expected cu_q beside {name}")
 
 
-def _lists(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
+def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
+    """The lists of a call, but those of a block mask; and its longest sequences."""
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
     slopes, max_q, max_kv, sink = None, 0, 0, None
     if a.sink is not None:

@@ -6,8 +6,9 @@ Under torch.use_deterministic_algorithms(True) PyTorch picks those operators by 
 
 PyTorch's own rules for the flash path come first: no attn_mask, fp16 or bf16 on CUDA. What passes
 them and ordo does not have is a RuntimeError that names it, as with PyTorch's other
-implementations. On the CPU, where PyTorch sends masks and fp64 down the same path, those still run
-on PyTorch's kernel.
+implementations. On the CPU PyTorch sends masks and fp64 down the same path: masks are element masks
+or biases, fp64 still runs on PyTorch's kernel. A mask that requires a gradient takes its math path,
+where ordo waits for it.
 
 Causal masks of unequal lengths: aten's operators on CUDA align them bottom-right, which is how
 causal_lower_right() of torch.nn.attention.bias calls them; is_causal=True of the function, which
@@ -26,8 +27,8 @@ from torch.nn.attention import register_flash_attention_impl
 
 from .._library import Error
 from . import _front as f
-from ._attention import run_inputs
-from ._call import Arguments, rng_of, rules_of
+from ._attention import attention, run_inputs
+from ._call import Arguments, lists_beside, rng_of, rules_of
 from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
@@ -44,7 +45,7 @@ class _Active:
     """Our kernels in place of PyTorch's, until they are removed."""
 
     def __init__(self) -> None:
-        for name in KERNELS["CPU"]:
+        for name in (*KERNELS["CPU"], *KERNELS["AutogradCPU"]):
             if name not in _theirs:
                 _theirs[name] = torch.library.get_kernel(f"aten::{name}", "CPU")
         self._libraries = []
@@ -158,30 +159,49 @@ _sdpa_backward = functools.partial(_flash_backward, flags=f.HEADS_FIRST)
 
 _theirs: dict[str, Any] = {}  # PyTorch's own kernels, for what ordo does not do
 _CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_MATH = "_scaled_dot_product_attention_math"
 
 
-def _run_theirs(name: str, given: Any, attn_mask: Tensor | None, scale: Any) -> Any:
+def _run_theirs(name: str, *given: Any, **rest: Any) -> Any:
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return _theirs[name].call_boxed(keys, *given, attn_mask=attn_mask, scale=scale)
+    return _theirs[name].call_boxed(keys, *given, **rest)
 
 
-def _is_ours(query: Tensor, dropout_p: float, attn_mask: Tensor | None) -> bool:
-    return attn_mask is None and not dropout_p > 0 and query.dtype in DTYPES
+def _is_ours(query: Tensor, dropout_p: float) -> bool:
+    return not dropout_p > 0 and query.dtype in DTYPES
 
 
-def _on_cpu(query: Tensor, key: Tensor, is_causal: bool, scale: Any) -> tuple[Lists, Rules]:
+def _causal(query: Tensor, key: Tensor, is_causal: bool) -> Any:
     """Of equal lengths the same plan as on the other routes, for the mask is the same."""
-    causal = True if query.shape[2] == key.shape[2] else "top-left"
-    return _described(query, causal=is_causal and causal, scale=scale)
+    return is_causal and (True if query.shape[2] == key.shape[2] else "top-left")
+
+
+def _matrices(query: Tensor, key: Tensor, attn_mask: Tensor) -> Tensor:
+    """A mask of any axes as (batch or 1, heads or 1, row, column)."""
+    whole = attn_mask[(None,) * (4 - attn_mask.dim())]
+    return whole.expand(-1, -1, query.shape[2], key.shape[2])
+
+
+def _on_cpu(
+    query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: Any
+) -> tuple[Lists, Rules]:
+    lists, rules = _described(query, causal=_causal(query, key, is_causal), scale=scale)
+    if attn_mask is not None:
+        x = _matrices(query, key, attn_mask)
+        hidden = x == -torch.inf  # a mask of bool comes as 0 and -inf
+        kind = {"seen": ~hidden} if bool(((x == 0) | hidden).all()) else {"bias": x}
+        lists, *_ = lists_beside(query.transpose(1, 2), key.transpose(1, 2), Arguments(**kind))
+    return lists, rules
 
 
 def _cpu_forward(
     query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
     attn_mask: Tensor | None = None, scale: Any = None,
 ) -> Any:  # fmt: skip
-    if not _is_ours(query, dropout_p, attn_mask):
-        return _run_theirs(_CPU, (query, key, value, dropout_p, is_causal), attn_mask, scale)
-    call = _on_cpu(query, key, is_causal, scale)
+    if not _is_ours(query, dropout_p):
+        given = query, key, value, dropout_p, is_causal
+        return _run_theirs(_CPU, *given, attn_mask=attn_mask, scale=scale)
+    call = _on_cpu(query, key, is_causal, attn_mask, scale)
     out, lse = forward(query, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
     return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
 
@@ -190,12 +210,33 @@ def _cpu_backward(
     grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
     dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None, scale: Any = None,
 ) -> Any:  # fmt: skip
-    if not _is_ours(query, dropout_p, attn_mask):
+    if not _is_ours(query, dropout_p):
         given = grad_out, query, key, value, out, logsumexp, dropout_p, is_causal
-        return _run_theirs(f"{_CPU}_backward", given, attn_mask, scale)
-    rows, call = Saved(query, out, logsumexp, grad_out, None), _on_cpu(query, key, is_causal, scale)
+        return _run_theirs(f"{_CPU}_backward", *given, attn_mask=attn_mask, scale=scale)
+    rows = Saved(query, out, logsumexp, grad_out, None)
+    call = _on_cpu(query, key, is_causal, attn_mask, scale)
     grads: Any = backward(rows, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
     return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
+
+
+def _cpu_math(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, dropout_mask: Tensor | None = None, *, scale: Any = None,
+    enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """PyTorch's path for what its kernels do not have: a mask with a gradient comes here. The second
+    result, the probabilities, is read by nobody."""
+    same = query.dim() == key.dim() == 4 and query.shape[0] == key.shape[0] and key.shape[1] == value.shape[1]
+    if (
+        attn_mask is None or not attn_mask.requires_grad or not same or not _is_ours(query, dropout_p)
+        or (query.shape[1] != key.shape[1] and not enable_gqa)
+    ):  # fmt: skip
+        given = query, key, value, attn_mask, dropout_p, is_causal, dropout_mask
+        return _run_theirs(_MATH, *given, scale=scale, enable_gqa=enable_gqa)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    bias, causal = _matrices(query, key, attn_mask), _causal(query, key, is_causal)
+    out, _ = attention(q, k, v, bias=bias, causal=causal, scale=scale)
+    return out.transpose(1, 2), out.new_empty(0)
 
 
 KERNELS: dict[str, dict[str, Any]] = {
@@ -206,4 +247,5 @@ KERNELS: dict[str, dict[str, Any]] = {
         "_flash_attention_backward": _flash_backward,
     },
     "CPU": {_CPU: _cpu_forward, f"{_CPU}_backward": _cpu_backward},
+    "AutogradCPU": {_MATH: _cpu_math},
 }

@@ -221,27 +221,31 @@ class Sdpa(Attention):
     def takes(self, v: Values, situation: str) -> bool:
         causal_corner = v["mask"] == "full" or v["lengths"] == "equal" or v["mask"] == "top-left"
         plain = v["window"] == "open" and v["softcap"] == "off" and v["slopes"] == "none"
+        masks = (v["seen"] != "none") + (v["bias"] != "none") + (v["mask"] != "full")  # PyTorch takes one
         return (
-            _basic(dict(v, mask="full")) and plain and v["layout"] == "dense" and causal_corner
+            _basic(dict(v, mask="full", seen="none", bias="none")) and masks < 2 and plain and v["layout"] == "dense" and causal_corner
             and v["dropout"] == "none" and v["dims"] == "equal"
             and v["lengths"][:3] != "no " and v["strides"] in ("dense", "heads first")
             and situation in ("eager", "again", "no_grad", "threads", "hooks", "compile", "retained")
         )  # fmt: skip
 
     def inputs(self, case: Any) -> list[Tensor]:
-        return [x.transpose(1, 2) for x in (case.q, case.k, case.v)]
+        more = [] if case.bias is None else [case.bias]
+        return [x.transpose(1, 2) for x in (case.q, case.k, case.v)] + more
 
     def parts(self, made: list[Any]) -> list[Any]:
-        return [x.transpose(1, 2) for x in made]
+        return [x.transpose(1, 2) for x in made[:3]] + made[3:]
 
     def make(self, case: Any) -> Callable[..., Any]:
         rules = dict(is_causal=bool(case.keywords["causal"]), scale=case.keywords["scale"])
+        seen = case.keywords.get("seen")
         rules["enable_gqa"] = case.values["heads"] == "grouped"
         kernels = [SDPBackend.FLASH_ATTENTION] if case.device == "cuda" else list(SDPBackend.__members__.values())
 
-        def run(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        def run(q: Tensor, k: Tensor, v: Tensor, bias: Any = None) -> Any:
             with sdpa_kernel(kernels):
-                return F.scaled_dot_product_attention(q, k, v, **rules).transpose(1, 2), None
+                mask = seen if bias is None else bias
+                return F.scaled_dot_product_attention(q, k, v, mask, **rules).transpose(1, 2), None
 
         return run
 

@@ -46,20 +46,51 @@ def test_nothing_happens_before_it_is_asked_for():
     assert same(before, F.scaled_dot_product_attention(*inputs(), is_causal=True))
 
 
-def test_masks_and_fp64_still_run_on_pytorchs_kernel(active):
-    mask = torch.rand(33, 33) > 0.5
-    mask.fill_diagonal_(True)
-    given = inputs()
-    o = F.scaled_dot_product_attention(*given, attn_mask=mask)
-    grads = torch.autograd.grad(o.sum(), given)
-    wide = [x.double() for x in given]
-    other = F.scaled_dot_product_attention(*wide)
+def test_fp64_and_dropout_still_run_on_pytorchs_kernels(active):
+    def results():
+        made = []
+        for given, rest in (
+            ([x.double() for x in inputs()], dict()),
+            ([x.double() for x in inputs()], dict(attn_mask=leaf(33, 33).double())),
+            (inputs(), dict(attn_mask=leaf(33, 33), dropout_p=0.25)),
+        ):
+            torch.manual_seed(1)
+            o = F.scaled_dot_product_attention(*given, **rest)
+            made += [o, *torch.autograd.grad(o.sum(), given)]
+        return made
+
+    found = results()
     attention.restore_flash_attention_impl(_raise_warn=False)
-    plain = F.scaled_dot_product_attention(*given, attn_mask=mask)
-    assert same(o, plain)
-    for x, y in zip(grads, torch.autograd.grad(plain.sum(), given)):
-        assert same(x, y)
-    assert same(other, F.scaled_dot_product_attention(*wide))
+    assert all(same(x, y) for x, y in zip(found, results()))
+
+
+MASKS = {  # of 4 heads, 33 rows and 20 columns
+    "bool": torch.rand(33, 20) < 0.5,
+    "bool, of each sequence": torch.rand(2, 1, 1, 20) < 0.5,
+    "0 and -inf": torch.zeros(2, 4, 33, 20).masked_fill(torch.rand(2, 4, 33, 20) < 0.5, -torch.inf),
+    "float": torch.randn(33, 20),
+    "float, of each head": torch.randn(1, 4, 1, 20),
+    "float, of each row": torch.randn(1, 1, 33, 1),
+    "float, with a gradient": leaf(33, 20),
+    "float, of each key with a gradient": leaf(2, 1, 1, 20),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_are_element_masks_or_biases(active, kind, compiled):
+    mask, dout = MASKS[kind], torch.rand(2, 4, 33, 16)
+    given = inputs(columns=20)
+    learned = [mask] if mask.requires_grad else []
+    whole = mask[(None,) * (4 - mask.dim())].expand(-1, -1, 33, 20)
+    rules = dict(bias=whole)
+    if not mask.is_floating_point() or mask.isinf().any():
+        rules = dict(seen=whole if mask.dtype == torch.bool else whole == 0)
+    found, expected = (
+        [o.detach(), *torch.autograd.grad(o, given + learned, dout)]
+        for o in (sdpa_of(compiled)(*given, attn_mask=mask), ours(*given, **rules))
+    )
+    assert all(same(x, y) for x, y in zip(found, expected))
 
 
 # Masks of torch.nn.attention.bias.
