@@ -4,14 +4,9 @@
     ordo.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="ordo")
 
-Registers the attention and its mask. The mask that a model makes decides what is seen, as in eager
-attention. Batches that are padded on the right stay where they are, others are unpadded; packed ones
-stay so. Sequences are packed by cu_seq_lens_q/k or, as in eager
-attention, by position_ids if neither attention_mask nor a cache is given: a sequence begins where a
-position does not follow the one before. Beside an empty cache such positions are refused.
-Dropout applies while the module trains. What a model asks for and ordo does not have (biases,
-masks of other shapes) raises Error and names it. Models with attention code of their own run that
-code, with the mask of eager attention and a warning.
+The mask that a model makes decides what is seen, as in eager attention. Batches that are padded on
+the right stay where they are, others are unpadded; packed ones stay so. What a model asks for and
+ordo does not have raises Error and names it: docs/guide/transformers.md.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""FlashAttention-2's functions, in its argument order and with its names.
+"""FlashAttention-2's functions, in its argument order and with its names and meaning.
 
-What they mean is FlashAttention-2's: (batch, row, head, dim), causal masks aligned bottom-right,
-inclusive windows, the scale of the head size given. Beyond it: any float type the backend has,
-CPU tensors, softcap with dropout, dropout whose expected value is exact, and
-
-    seed, rng_state, generator   where dropout's bits come from (see ordo.torch.attention)
-
-`deterministic` is accepted and changes nothing: there is no other mode.
+Beyond it: any float type the backend has, CPU tensors, softcap with dropout, and seed, rng_state and
+generator as in ordo.torch.attention. `deterministic` changes nothing: there is no other mode.
 """
 
 from __future__ import annotations

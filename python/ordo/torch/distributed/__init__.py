@@ -1,19 +1,7 @@
 """Attention and sums over the ranks of a torch.distributed group, whose bits do not depend on the
-number of ranks.
+number of ranks: docs/guide/ranks.md and docs/guide/ordered-sums.md.
 
-    from ordo.torch.distributed import context_parallel_attention, shard_sequence
-    q, k, v = (shard_sequence(x, 1, layout="zigzag") for x in (q, k, v))
-    o, lse = context_parallel_attention(q, k, v, layout="zigzag", causal=True)
-
-    from ordo.torch.distributed import OrderedGradients
-    gradients = OrderedGradients(model.parameters(), micro_batches=8)
-    for index in gradients.owned:
-        with gradients.micro_batch(index):
-            loss(model, batch[index]).backward()
-    gradients.reduce()
-
-docs/guide/ranks.md and docs/guide/ordered-sums.md. The modules are imported when a name of theirs is
-first used.
+The modules are imported when a name of theirs is first used.
 """
 
 from __future__ import annotations

@@ -42,10 +42,7 @@ def context_parallel_attention(
         q, k, v  this rank's rows: (batch, row, head, dim), packed (row, head, dim). The numbers of
                  rows may differ between ranks and between q and k, and may be 0
         group    of torch.distributed; None = the world
-        method   heads: all-to-all; the number of ranks divides that of key heads
-                 gather: keys are gathered; any number of ranks
-                 relay: sums of dk and dv travel from rank to rank, one key head at a time
-                 auto: by shape and device; changes no bit
+        method   heads, gather, relay, or auto, by shape and device: changes no bit (docs/guide/ranks.md)
         layout   contiguous: rows in the order of the ranks
                  zigzag: rank r of n has chunks r and 2n - 1 - r of 2n (the halves of its rows)
 

@@ -111,8 +111,6 @@ def gather(
     most = max(rooms)
     buffer = torch.zeros(most, dtype=torch.uint8, device=mine[0].device)
     pack(mine, buffer)
-    if ranks.size == 1:
-        return [unpack(buffer, forms[0])]
     found = buffer.new_empty(ranks.size * most)
     if most:
         with named(ranks, what):
@@ -130,8 +128,6 @@ def swap(
     buffer = torch.zeros(sum(given), dtype=torch.uint8, device=device)
     for each, part in zip(outgoing, buffer.split(given)):
         pack(each, part)
-    if ranks.size == 1:
-        return [unpack(buffer, forms[0])]
     found = buffer.new_empty(sum(taken))
     with named(ranks, what):
         dist.all_to_all_single(found, buffer, taken, given, group=ranks.group)

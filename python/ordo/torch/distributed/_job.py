@@ -72,27 +72,22 @@ ROW_AXES = (1, 1, -1, 1, -1)  # of the tensors of Saved
 
 
 def cut(
-    x: Tensor, axis: int, document: Document, first: int, last: int, around: Around = (0, 0)
+    x: Tensor, axis: int, document: Document, span: tuple[int, int], around: Around = (0, 0)
 ) -> Tensor:
-    """Places first ... last - 1 of an axis, of a document's sequences, with zeros around them."""
+    """Places span[0] ... span[1] - 1 of an axis, of a document's sequences, with zeros around them."""
     some = x[document.first : document.first + document.sequences]
-    some = some.narrow(axis, first, last - first)
+    some = some.narrow(axis, span[0], span[1] - span[0])
     if not any(around):
         return some
     return pad(some, around if axis == -1 else (0, 0, 0, 0, *around))
 
 
 def cut_rows(
-    x: Saved, document: Document, first: int, last: int, around: Around = (0, 0)
+    x: Saved, document: Document, span: tuple[int, int], around: Around = (0, 0)
 ) -> Saved:
-    made = (None if y is None else cut(y, axis, document, first, last, around)
+    made = (None if y is None else cut(y, axis, document, span, around)
             for y, axis in zip(x, ROW_AXES))  # fmt: skip
     return Saved(*made)
-
-
-def places(document: Document, chunk: Chunk) -> tuple[Document, int, int]:
-    """Where a tensor of this rank holds a chunk of a document, for cut()."""
-    return document, chunk.at, chunk.at + chunk.length
 
 
 def part_call(
@@ -169,24 +164,25 @@ def _around(job: Job, document: Document, chunk: Chunk, backward: bool) -> Aroun
 def forward(job: Job, heads: Heads, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor) -> None:
     """Write o and lse of this rank's rows, of some heads, with all keys. Others are left alone."""
     for document, chunk in parts(job, "rows"):
-        here, around = places(document, chunk), _around(job, document, chunk, False)
-        keys, values = (cut(x, 1, document, *document.columns) for x in (k, v))
+        around = _around(job, document, chunk, False)
+        keys, values = (cut(x, 1, document, document.columns) for x in (k, v))
         lists, rules = part_call(job, heads, document, (chunk.start - around[0], 0))
-        some, sums = _parts.forward(cut(q, 1, *here, around), keys, values, lists, rules)
-        cut(o, 1, *here).copy_(some[:, around[0] :])
-        cut(lse, -1, *here).copy_(sums[..., around[0] :])
+        queries = cut(q, 1, document, chunk.here, around)
+        some, sums = _parts.forward(queries, keys, values, lists, rules)
+        cut(o, 1, document, chunk.here).copy_(some[:, around[0] :])
+        cut(lse, -1, document, chunk.here).copy_(sums[..., around[0] :])
 
 
 def backward_rows(job: Job, heads: Heads, here: Saved, k: Tensor, v: Tensor, dq: Tensor) -> None:
     """Write dq of this rank's rows, with all keys."""
     for document, chunk in parts(job, "rows"):
         lead, tail = _around(job, document, chunk, True)
-        rows = cut_rows(here, *places(document, chunk), (lead, tail))
-        keys, values = (cut(x, 1, document, *document.columns) for x in (k, v))
+        rows = cut_rows(here, document, chunk.here, (lead, tail))
+        keys, values = (cut(x, 1, document, document.columns) for x in (k, v))
         lists, rules = part_call(job, heads, document, (chunk.start - lead, 0))
         found = _parts.backward(rows, keys, values, lists, rules, f.NO_DKV)[0]
         assert found is not None
-        cut(dq, 1, *places(document, chunk)).copy_(found[:, lead : lead + chunk.length])
+        cut(dq, 1, document, chunk.here).copy_(found[:, lead : lead + chunk.length])
 
 
 def backward_columns(
@@ -200,13 +196,13 @@ def backward_columns(
     for document, chunk in parts(job, "columns"):
         (begin, end), lead = document.columns, chunk.start % KEY_TILE
         tiles = begin + chunk.start - lead, min(begin + chunk.end + -chunk.end % KEY_TILE, end)
-        keys, values = (cut(x, 1, document, *tiles) for x in (k, v))
-        rows = cut_rows(all_rows, document, *document.rows)
+        keys, values = (cut(x, 1, document, tiles) for x in (k, v))
+        rows = cut_rows(all_rows, document, document.rows)
         lists, rules = part_call(job, heads, document, (0, chunk.start - lead))
         found = _parts.backward(rows, keys, values, lists, rules, f.NO_DQ)
         for grad, some in zip((dk, dv), found[1:]):
             assert some is not None
-            cut(grad, 1, *places(document, chunk)).copy_(some[:, lead : lead + chunk.length])
+            cut(grad, 1, document, chunk.here).copy_(some[:, lead : lead + chunk.length])
 
 
 def new_results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,7 +220,7 @@ def new_key_gradients(job: Job, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         for document in job.documents:
             for chunk in job.columns.within(document.columns):
                 if document.rows[0] == document.rows[1] and chunk.rank == job.ranks.rank:
-                    cut(dk, 1, *places(document, chunk)).fill_(-0.0)
+                    cut(dk, 1, document, chunk.here).fill_(-0.0)
     return dk, dv
 
 

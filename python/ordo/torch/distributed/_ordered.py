@@ -1,11 +1,8 @@
 """Sums over all micro-batches of all ranks, by one tree: the bits do not depend on the ranks.
 
-A rank adds its own micro-batches up to nodes of the tree (_tree.py). One all-to-all hands every
-rank its slice of the nodes of all ranks; there the top of the tree is added. The slice is the
-result of a reduce-scatter, and gathered that of an all-reduce.
-
-Where the micro-batches divide evenly into aligned blocks, a rank has one node, and the volume is
-that of a ring reduce-scatter in float32; other numbers give a rank a few nodes.
+A rank adds its own micro-batches up to nodes of the tree (_tree.py), of which it has one where the
+micro-batches divide evenly into aligned blocks. One all-to-all hands every rank its slice of the nodes
+of all ranks; there the top of the tree is added: docs/guide/ordered-sums.md.
 """
 
 from __future__ import annotations

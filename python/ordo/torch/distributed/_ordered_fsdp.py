@@ -53,7 +53,7 @@ class OrderedFSDP(Owner):
             raise Error("unsupported", f"model: {expected}")
         (process_group,) = found
         super().__init__(model.parameters(), micro_batches, owned, process_group)
-        most = max(len(each) for each in self._shares.owned)
+        most = max(len(each) for each in self.shares.owned)
         self.rounds: list[int | None] = [None] * (most - len(self.owned)) + self.owned
         self._round = 0
         self._leaf: tuple[int | None, bool] | None = None  # its micro-batch, and whether it is the last
@@ -129,7 +129,7 @@ class _ReduceScatter:
             output_tensor.fill_(-0.0)  # x + -0 is x, also for zeros of either sign
             return
         sums = [each[0] for each in self._summed.sums]
-        shares, width = self._owner._shares, output_tensor.numel()
+        shares, width = self._owner.shares, output_tensor.numel()
         output_tensor.copy_(reduce_slice(sums, shares, width, input_tensor, mean=True))
 
     def alone(self, reduce_output: Tensor) -> None:
@@ -145,7 +145,7 @@ def _install(owner: OrderedFSDP, module: Any) -> _ReduceScatter:
     comm = _ReduceScatter(owner)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
-    if owner._shares.ranks.size > 1:
+    if owner.shares.ranks.size > 1:
         module.set_custom_reduce_scatter(comm)
     else:
         module.set_all_reduce_hook(comm.alone)

@@ -23,7 +23,7 @@ _BUCKET = 16 << 20  # elements that are exchanged at once
 
 
 class Owner:
-    """Takes the gradients of this rank's micro-batches of a step, one by one.
+    """Whose micro-batches are whose, and whose parameters they are.
 
     Raises Error on every rank unless all have the same parameters and number of micro-batches.
     """
@@ -39,24 +39,7 @@ class Owner:
             facts[f"parameter {x}"] = f"{str(p.dtype)[6:]} {tuple(p.shape)}"
         what = type(self).__name__
         found = agree(ranks, what, {**facts, "owned": self.owned}, free=["owned"])
-        self._shares = Shares(what, ranks, [each["owned"] for each in found], count)
-        self._restart()
-
-    def _restart(self) -> None:
-        """Begin the next step."""
-        self._summed = Summed()
-        self._taken = 0
-
-    def _expect(self, index: int) -> None:
-        """Raise Error unless micro-batch `index` is the next of this rank, and no gradient is left."""
-        wrong = None
-        if self._taken == len(self.owned):
-            wrong = f"all {self._taken} micro-batches of this rank were taken; expected the end of the step"
-        elif index != self.owned[self._taken]:
-            wrong = f"expected {self.owned[self._taken]}, the next of this rank's {self.owned}"
-        if wrong:
-            raise Error("argument", f"micro-batch {index}: {wrong}")
-        self._expect_none(index)
+        self.shares = Shares(what, ranks, [each["owned"] for each in found], count)
 
     def _expect_none(self, index: int | None) -> None:
         """Raise Error for a gradient that is left."""
@@ -67,36 +50,6 @@ class Owner:
                     f"micro-batch {index}: parameter {place} has a gradient already, to which this one "
                     "would be added; expected None (zero_grad(set_to_none=True))",
                 )
-
-    def _take(self, index: int) -> None:
-        """Take the gradients of micro-batch `index`, zeros where there is none."""
-        made = []
-        for parameter in self.parameters:
-            gradient, parameter.grad = parameter.grad, None
-            made.append(torch.zeros_like(parameter) if gradient is None else gradient.detach())
-        self._summed.push(Node(0, index), made)
-        self._taken += 1
-
-    def _reduce(
-        self, places: Sequence[int], like: Sequence[Tensor], *, last: int | None = None, mean: bool = True
-    ) -> list[Tensor]:
-        """The gradients of the parameters at `places`, over all micro-batches, in the shapes of `like`,
-        whose type is that of the leaves: its tensors are those of micro-batch `last` if that was not
-        taken."""
-        dtype, summed = like[0].dtype, Summed()
-        for node, tensors in zip(self._summed.nodes, self._summed.sums):
-            kind = dtype if node.level == 0 else torch.float32
-            summed.push(node, [_flatten([tensors[x] for x in places], kind)])
-        if last is not None:
-            summed.push(Node(0, last), [_flatten(like, dtype)])
-        counts = [x.numel() for x in like]
-        sums = [each[0] for each in summed.sums]
-        total = reduce_all(sums, self._shares, sum(counts), like[0].detach(), mean)
-        return [flat.view(x.shape) for x, flat in zip(like, total.split(counts))]
-
-
-def _flatten(tensors: Sequence[Tensor], dtype: Any) -> Tensor:
-    return torch.cat([x.detach().reshape(-1).to(dtype) for x in tensors])
 
 
 class OrderedGradients(Owner):
@@ -123,15 +76,33 @@ class OrderedGradients(Owner):
         owned: Sequence[int] | None = None, group: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(parameters, micro_batches, owned, group)
+        self._restart()
+
+    def _restart(self) -> None:
+        """Begin the next step."""
+        self._summed, self._taken = Summed(), 0
         self._seen = [False] * len(self.parameters)
 
     @contextmanager
     def micro_batch(self, index: int) -> Iterator[None]:
         """Around forward and backward of micro-batch `index`: takes its gradients at the end."""
-        self._expect(index)
+        wrong = None
+        if self._taken == len(self.owned):
+            wrong = f"all {self._taken} micro-batches of this rank were taken; expected the end of the step"
+        elif index != self.owned[self._taken]:
+            wrong = f"expected {self.owned[self._taken]}, the next of this rank's {self.owned}"
+        if wrong:
+            raise Error("argument", f"micro-batch {index}: {wrong}")
+        self._expect_none(index)
         yield
-        self._seen = [seen or p.grad is not None for seen, p in zip(self._seen, self.parameters)]
-        self._take(index)
+        gradients = [p.grad for p in self.parameters]
+        self._seen = [seen or x is not None for seen, x in zip(self._seen, gradients)]
+        for parameter in self.parameters:
+            parameter.grad = None
+        pairs = zip(self.parameters, gradients)
+        made = [torch.zeros_like(p) if x is None else x.detach() for p, x in pairs]
+        self._summed.push(Node(0, index), made)
+        self._taken += 1
 
     @torch.no_grad()
     def reduce(self, *, mean: bool = True) -> None:
@@ -148,13 +119,19 @@ class OrderedGradients(Owner):
                 f"{self._taken} of this rank's {len(self.owned)} micro-batches were taken: expected all",
             )
         facts = {"mean": bool(mean), "seen": self._seen}
-        found = agree(self._shares.ranks, "OrderedGradients.reduce", facts, failure, ["seen"])
+        found = agree(self.shares.ranks, "OrderedGradients.reduce", facts, failure, ["seen"])
         seen = [any(each) for each in zip(*(each["seen"] for each in found))]
         for bucket in self._buckets([x for x, any_ in enumerate(seen) if any_]):
+            like = self.parameters[bucket[0]].detach()
+            sums = []
+            for node, tensors in zip(self._summed.nodes, self._summed.sums):
+                kind = like.dtype if node.level == 0 else torch.float32
+                sums.append(torch.cat([tensors[x].reshape(-1).to(kind) for x in bucket]))
             some = [self.parameters[x] for x in bucket]
-            for parameter, made in zip(some, self._reduce(bucket, some, mean=mean)):
-                parameter.grad = made.to(parameter.dtype)
-        self._seen = [False] * len(self.parameters)
+            counts = [x.numel() for x in some]
+            total = reduce_all(sums, self.shares, sum(counts), like, mean)
+            for parameter, made in zip(some, total.split(counts)):
+                parameter.grad = made.view(parameter.shape).to(parameter.dtype)
         self._restart()
 
     def _buckets(self, places: Sequence[int]) -> Iterator[list[int]]:

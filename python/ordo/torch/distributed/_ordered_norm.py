@@ -160,19 +160,16 @@ def _sums_of_squares(shards: Sequence[_Shard], group: Any) -> list[float]:
 
 def _norm(gradients: Sequence[Tensor]) -> float:
     shards = [_shard(gradient) for gradient in gradients if gradient.numel() > 0]
-    squares = [0.0] * len(shards)
-    homes = [(each.group, each.local.device) for each in shards]
-    for home in dict.fromkeys(homes):
-        places = [x for x, each in enumerate(homes) if each == home]
-        for x, value in zip(places, _sums_of_squares([shards[x] for x in places], home[0])):
-            squares[x] = value
+    homes: dict[Any, list[int]] = {}
+    for x, each in enumerate(shards):
+        homes.setdefault((each.group, each.local.device), []).append(x)
+    squares: dict[Node, float] = {}
+    for (group, _), places in homes.items():
+        sums = _sums_of_squares([shards[x] for x in places], group)
+        squares |= {Node(0, x): value for x, value in zip(places, sums)}
     if not squares:
         return 0.0
-    total = np.array(squares)
-    while len(total) > 1:
-        total = np.append(total, 0.0) if len(total) & 1 else total  # changes no bit
-        total = total[0::2] + total[1::2]
-    return math.sqrt(total[0])  # correctly rounded, which PyTorch's is not everywhere
+    return math.sqrt(_root(squares.items(), len(squares)))  # correctly rounded; PyTorch's is not everywhere
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -187,16 +184,10 @@ def _scalar(norm: float, gradients: Sequence[Tensor]) -> Tensor:
     return made.to(torch.float32)  # infinite if it is too large
 
 
-def _own(gradient: Any) -> Tensor:
-    """This rank's part."""
-    part: Tensor = gradient.to_local() if hasattr(gradient, "device_mesh") else gradient
-    return part
-
-
-def _multiply(gradients: Sequence[Tensor], factor: float) -> None:
+def _multiply(gradients: Sequence[Any], factor: float) -> None:
     """Those of float32 in one call, which takes no mix of sharded and whole ones; of 16 bits, that
     call rounds the factor first."""
-    own = [_own(x) for x in gradients]
+    own = [x.to_local() if hasattr(x, "device_mesh") else x for x in gradients]
     wide = [x for x in own if x.dtype == torch.float32]
     if wide:
         torch._foreach_mul_(wide, factor)

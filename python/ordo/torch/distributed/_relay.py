@@ -38,7 +38,6 @@ from ._job import (
     cut,
     cut_rows,
     part_call,
-    places,
 )
 from ._shards import Chunk, Rows, joined
 
@@ -153,7 +152,7 @@ def _take_rows(job: Job, chains: Sequence[Chain], here: Saved) -> dict[Place, Sa
         for at, held in chain.pieces:
             some: Any = ()
             if held.rank == me:
-                some = cut_rows(here, *places(chain.document, held))
+                some = cut_rows(here, chain.document, held.here)
             forms = [Form.of(x, {0: 1, axis: held.length}) for x, axis in zip(here, ROW_AXES)]
             moves[c, at, held] = Move(held.rank, chain.stages[at].rank, some, forms)
     taken: dict[Place, list[Any]] = defaultdict(list)
@@ -176,7 +175,7 @@ def _return_rows(job: Job, chains: Sequence[Chain], dq: dict[Place, Tensor], q: 
             form = Form.of(q, {0: 1, 1: held.length})
             moves[c, held] = Move(stage.rank, held.rank, some, [form])
     for (c, held), (some,) in move(job.ranks, f"{WHAT} (dq to rows)", moves, q.device):
-        cut(result, 1, *places(chains[c].document, held)).copy_(some)
+        cut(result, 1, chains[c].document, held.here).copy_(some)
     return result
 
 
@@ -196,7 +195,7 @@ def _pass_packets(
         return [Form((1, columns, 1, x.shape[-1]), x.dtype) for x in keys]
 
     def own(x: Tensor, c: int, h: int, held: Chunk) -> Tensor:
-        return cut(x, 1, *places(chains[c].document, held))[:, :, h : h + 1]
+        return cut(x, 1, chains[c].document, held.here)[:, :, h : h + 1]
 
     for items in timetable(chains, job.kv_heads):
         for c, h, s in items:

@@ -27,6 +27,11 @@ class Chunk(NamedTuple):
     def length(self) -> int:
         return self.end - self.start
 
+    @property
+    def here(self) -> tuple[int, int]:
+        """Its rows in the rank's tensor."""
+        return self.at, self.at + self.length
+
 
 class Rows(NamedTuple):
     """The rows of a sequence over the ranks."""
