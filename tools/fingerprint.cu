@@ -91,7 +91,7 @@ static uint16_t element(int f16, int kind, int second, int middle)
         return (uint16_t)((draw() % 30 == 0) << 15 | (top / 2) << bits | ((1 << bits) - 1));
     case 7: /* powers of two that cancel */
         return (uint16_t)((draw() & 1) << 15 | (top / 2 + (int)(draw() % 3)) << bits);
-    case 8: /* mostly zeros, and large numbers beside them */
+    case 8: /* mostly zeros, and large numbers */
         return draw() % 3 ? (uint16_t)(draw() & 0x8000) : half(f16, top - 1 - (int)(draw() % 3));
     case 9: /* infinities and NaN */
         return draw() % 40 ? half(f16, middle) : (uint16_t)(draw() | (uint32_t)top << bits);

@@ -25,11 +25,11 @@ enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 64, MOST_CONTENDERS = 8, HEADS = 8, SEQ =
 #define PEAK_SECONDS 0.02
 
 /* Where a ratio should be. Missing one is a word in the table, not a failure. */
-#define TARGET_FORWARD  0.6  /* of the peak, at least */
-#define TARGET_BACKWARD 0.55 /* of the peak, at least */
+#define TARGET_FORWARD  0.6  /* share of the peak, at least */
+#define TARGET_BACKWARD 0.55 /* share of the peak, at least */
 #define TARGET_ORDER    1.03 /* times the time without an order, at most */
 #define TARGET_DROPOUT  1.10 /* times the time without dropout, at most */
-#define TARGET_SCALING  0.9  /* of twice the speed with twice the threads, a head each; at least */
+#define TARGET_SCALING  0.9  /* share of twice the speed with twice the threads, at least */
 #define TARGET_ONE_HEAD 0.75
 
 /* ---- what is measured ---- */
@@ -40,7 +40,7 @@ typedef ordo_status pass_function(const ordo_plan *plan, const ordo_call *call);
 typedef struct subject {
     ordo_plan *plan;
     cli_tensors tensors;
-    uint32_t *bits; /* of dropout, or NULL */
+    uint32_t *bits; /* keep bits, or NULL */
     void *workspace;
     double pairs;
 } subject;

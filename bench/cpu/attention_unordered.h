@@ -21,7 +21,7 @@
 #include "plan/order.h"
 
 static atomic_int *arrivals;   /* (head, query tile): numbers drawn */
-static atomic_ullong arrival;  /* of all tiles and calls: the state of the delays */
+static atomic_ullong arrival;  /* state of the delays of all tiles and calls */
 static uint64_t arrival_delay; /* longest delay before a number is drawn, in microseconds */
 
 /* The next number of a tile, after a delay that no two runs have in common. */

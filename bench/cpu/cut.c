@@ -31,7 +31,7 @@ typedef struct bench {
     void *tensor[TENSORS];
     float *lse, *lse_parts, *dk_sums, *dv_sums;
     void *workspace;
-    size_t bytes, workspace_bytes; /* of a tensor */
+    size_t bytes, workspace_bytes; /* bytes of a tensor */
     ordo_problem problem;
     ordo_plan *plan, *part_plans[PARTS_MAX];
     int parts;

@@ -1,7 +1,7 @@
 /* plan.c: processor time of ordo_plan_create() and ordo_plan_parse() by rows, in microseconds,
  * for a GPU that is named and for the host, which no machine (NULL) means.
  *
- * Every new length of a packed batch has a plan of its own, made on the host path of training. */
+ * Every new length of a packed batch has a new plan, made on the host path of training. */
 #include <stdio.h>
 #include <stdlib.h>
 

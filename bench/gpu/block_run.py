@@ -96,7 +96,7 @@ class Block:
         return "-".join(made)
 
     def digests(self) -> list[dict]:
-        """Run every mode twice, because bits made beside the pass before are first used by the
+        """Run every mode twice, because bits made during the pass before are first used by the
         second run, and compare the digests of all that drop."""
         said = []
         for mode, number in self.modes.items():

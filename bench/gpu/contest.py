@@ -1,6 +1,6 @@
 """The contestants of one row, and the turns that they take.
 
-A contestant's name ends with _fwd or _bwd if it is a pass: each has a table of its own. Its figure is
+A contestant's name ends with _fwd or _bwd if it is a pass: each has a separate table. Its figure is
 TFLOP/s if it has `flop`, else milliseconds.
 """
 
@@ -31,7 +31,7 @@ def error(got: Any, expected: Any) -> float:
 
 
 class Peers:
-    """Modules that stand beside ours: those that a table knows, if they can be imported, and those
+    """Modules that are compared with ours: those that a table knows, if they can be imported, and those
     of --peer NAME=MODULE, which must be there."""
 
     def __init__(self, known: dict[str, str], asked: dict[str, str]) -> None:

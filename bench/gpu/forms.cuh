@@ -32,7 +32,7 @@ static inline void by_phases(device_case &c, ordo_cuda_pass &pass)
     x.columns = (int32_t)panels.columns;
     const size_t scores = (size_t)(panels.section * p.group_heads * panels.tiles) * 128 * x.columns;
     const size_t sums = (size_t)(p.kv_rows * panels.section) * c.z.head_dim;
-    x.p = c.take<uint16_t>(scores); /* of the forward pass, too */
+    x.p = c.take<uint16_t>(scores); /* the forward pass has P, too */
     x.score_bytes = (int64_t)(2 * scores);
     x.all_bytes = x.score_bytes + (int64_t)(8 * sums);
     x.ds = c.take<uint16_t>((size_t)x.all_bytes / 2);

@@ -6,7 +6,7 @@
  * Linear layers of a transformer (tokens x width: QKV, out, MLP up and down; forward, dX, dW) in
  * bf16, then few rows, as decoding has them. Launches are replayed from graphs, in turns, with the
  * operands of as many places in memory as there is room for; medians. Few rows have a second floor
- * beside memory: k / 16 dependent steps of the matrix cores. */
+ * besides memory: k / 16 dependent steps of the matrix cores. */
 #include <cublasLt.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-/* phases.cu: both passes at head size 128 by phases, which no plan has, beside the kernels that are
+/* phases.cu: both passes at head size 128 by phases, which no plan has, and by the kernels that are
  * used there. TFLOP/s (two products are counted in the forward pass, five in the backward pass;
  * causal counts half), and whether their gradients are equal.
  *

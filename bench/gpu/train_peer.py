@@ -1,4 +1,4 @@
-"""examples/train in a process of its own that trains when it is told to: strict determinism is a
+"""examples/train in a separate process that trains when it is told to: strict determinism is a
 state of a whole process. For `bench/gpu/run train_h200`.
 
     train_peer.py ATTENTION [options of examples/train]

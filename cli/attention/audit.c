@@ -36,20 +36,20 @@ typedef struct item {
 typedef struct audit {
     cli_audit_record record;
     ordo_plan_info info;
-    int64_t units[2]; /* of each pass, in the record */
+    int64_t units[2]; /* units of each pass, in the record */
     int64_t checked[2];
     item *items;
     int64_t count;    /* items */
-    double scores[2]; /* of the items of each pass */
-    unsigned kinds;   /* of the items: a bit for each ordo_audit_kind */
+    double scores[2]; /* scores of the items of each pass */
+    unsigned kinds;   /* kinds of the items: a bit for each ordo_audit_kind */
     double seconds;
 
     pthread_mutex_t lock;
     int64_t next, done, different, first; /* first: item that differs; -1: none */
     int64_t unknown, first_unknown;       /* items that the emulator does not know; -1: none */
-    ordo_audit_difference difference;     /* of the first */
+    ordo_audit_difference difference;     /* what differs in item `first` */
     ordo_status status;
-    char message[512]; /* of the status, or why the first unknown one is */
+    char message[512]; /* message of the status, or why the first unknown item is */
     bool terminal;
     double shown;
 } audit;

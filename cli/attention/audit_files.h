@@ -19,7 +19,7 @@ enum {
     CLI_AUDIT_DLSE,
     CLI_AUDIT_SLOPES,
     CLI_AUDIT_SINK,
-    CLI_AUDIT_DSINK, /* of each sequence */
+    CLI_AUDIT_DSINK, /* one value per sequence */
     CLI_AUDIT_BIAS,
     CLI_AUDIT_DBIAS,
     CLI_AUDIT_TENSORS

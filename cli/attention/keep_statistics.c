@@ -179,7 +179,7 @@ static void conclude(cli_keep_statistics *s)
     const double p = 1 - s->info.p_used, q = s->info.p_used, rare = p < q ? p : q;
     const double n = (double)s->info.elements;
     s->expected = p;
-    s->rate = n > 0 ? (double)s->kept / n : p; /* of no element: as expected */
+    s->rate = n > 0 ? (double)s->kept / n : p; /* as expected if there is no element */
     s->z = n > 0 ? ((double)s->kept - n * p) / sqrt(n * p * q) : 0;
     s->enough = n * rare >= 10;
     for (int i = 0; i < CLI_LAGS; i++) {

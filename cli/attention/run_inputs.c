@@ -66,7 +66,7 @@ static const char *element_name(cli_element element)
     return all[element];
 }
 
-/* All the same type, and the one asked for if one was. */
+/* All the same type, and that of --dtype or --plan if one was given. */
 static int take_dtype(const cli_inputs *in, cli_problem *words)
 {
     const bool asked = words->plan || cli_problem_used(words, "--dtype");

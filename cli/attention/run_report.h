@@ -12,7 +12,7 @@ typedef struct cli_digests {
 typedef struct cli_run_report {
     cli_executed is;
     bool has[CLI_OUTPUTS];
-    cli_digests *digests; /* of everything, then of each sequence if `sequences` > 0 */
+    cli_digests *digests; /* digests of everything, then of each sequence if `sequences` > 0 */
     int64_t sequences;
     double forward_s, backward_s; /* NaN: not run */
     bool differs;                 /* from the run with the first thread count */

@@ -20,7 +20,7 @@
 
 enum {
     LOCATED = 16,        /* differences of a device whose units are looked for */
-    AGAIN_PASSES = 4096, /* of a problem that differed, at most, until it differs again */
+    AGAIN_PASSES = 4096, /* most passes of a problem that differed, until it differs again */
     AGAIN_SECONDS = 20,
     REST_ONE_IN = 64 /* passes */
 };
@@ -460,7 +460,7 @@ static int run_request(const request *r)
     int status = run_scan(&scan, r);
     close_scan(&scan);
     if (r->json.on) {
-        if (scan.began > 0) { /* of a device that failed, too */
+        if (scan.began > 0) { /* also for a device that failed */
             const int written = cli_file_commit(&file);
             status = written == CLI_OK ? status : written;
         } else {

@@ -10,7 +10,7 @@
 
 enum {
     CLI_SCAN_OUTPUTS = CLI_DSINK, /* o, lse, dq, dk, dv */
-    CLI_SCAN_COPIES = 64,         /* of a sequence in one batch, at most */
+    CLI_SCAN_COPIES = 64,         /* most copies of a sequence in one batch */
     CLI_SCAN_HOST = -1            /* the number of the emulator among devices */
 };
 
@@ -24,10 +24,10 @@ typedef struct cli_scan_problem {
     char *words;         /* it, as options of `ordo run` */
     char *held;          /* the same in pieces, to which `parsed` points */
     cli_problem parsed;  /* read with cli_scan_problem_at() */
-    ordo_plan *plan;     /* of backend emulator */
+    ordo_plan *plan;     /* plan of backend emulator */
     cli_tensors tensors; /* inputs; in `out` the results, once they are known */
-    int64_t units[2];    /* of each pass; 0: the emulator does not compute it */
-    double scores;       /* of both passes, hidden ones included */
+    int64_t units[2];    /* units of each pass; 0: the emulator does not compute it */
+    double scores;       /* scores of both passes, hidden ones included */
     bool registered;
     uint64_t of_registry[CLI_SCAN_OUTPUTS]; /* XXH64, as `ordo run` prints them */
     pthread_mutex_t lock;
@@ -55,7 +55,7 @@ ordo_status cli_scan_problem_emulate(cli_scan_problem *problem);
 typedef struct cli_scan_catalogue {
     pthread_mutex_t lock;
     cli_scan_problem **at;
-    int64_t *runs; /* of the problem at each place, on all devices together */
+    int64_t *runs; /* runs of the problem at each place, on all devices together */
     size_t count, registered;
     size_t most;   /* places */
     size_t oldest; /* drawn: replaced next */
@@ -88,7 +88,7 @@ typedef struct cli_scan_batch {
     int64_t copies;
     ordo_plan *plan;
     ordo_call call;
-    size_t bytes[CLI_SCAN_OUTPUTS]; /* of one sequence */
+    size_t bytes[CLI_SCAN_OUTPUTS]; /* bytes of one sequence */
     ordo_bytes *spans;              /* copy by copy */
     ordo_digest_call digest;
     uint64_t *digests;      /* on the host */
@@ -152,7 +152,7 @@ cli_scan_reading cli_scan_sensor_read(const cli_scan_sensor *s);
 typedef struct cli_scan_device {
     struct cli_scan_job *scan;
     int index;                 /* CLI_SCAN_HOST: the emulator */
-    char name[256], label[24]; /* of the product; "device 0" */
+    char name[256], label[24]; /* name of the product; "device 0" */
     int workers;               /* multiprocessors; 0: the host */
     ordo_machine *machine;     /* NULL: the host */
     cli_scan_sensor sensor;
@@ -165,7 +165,7 @@ typedef struct cli_scan_device {
     int64_t first; /* pass that differed first, from 1; 0: none */
     double scores, bytes;
     cli_scan_reading least, most, last;
-    ordo_status status; /* of the library; then why the scan of this device ended early */
+    ordo_status status; /* status of the library; then why the scan of this device ended early */
     char message[512];
 } cli_scan_device;
 
@@ -174,11 +174,11 @@ typedef struct cli_scan_job {
     cli_scan_device *devices;
     size_t count;
     double began, limit;  /* seconds */
-    int64_t passes;       /* of each device; 0: no limit */
+    int64_t passes;       /* passes of each device; 0: no limit */
     bool first;           /* end at the first difference */
     const char *module;   /* path of the CUDA module */
     FILE *json;           /* lines of JSON; NULL: text on standard output */
-    pthread_mutex_t lock; /* of what is printed */
+    pthread_mutex_t lock; /* guards what is printed */
 } cli_scan_job;
 
 /* A line for the beginning, for each difference, for the multiprocessor on which it was seen again,

@@ -198,7 +198,7 @@ static int of_registry(cli_scan_problem **problem, const char *line)
     if (field[4] == NULL || strcmp(field[2], "-") != 0 ||
         sscanf(field[4], "%" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &known[0],
                &known[1], &known[2], &known[3], &known[4]) != CLI_SCAN_OUTPUTS)
-        return CLI_OK; /* of an earlier version, or not known yet */
+        return CLI_OK; /* a line of an earlier version, or one not known yet */
     CLI_TRY(cli_scan_problem_make(problem, field[3]));
     (*problem)->registered = true;
     memcpy((*problem)->of_registry, known, sizeof known);
@@ -272,7 +272,7 @@ static void *draw_problems(void *argument)
 {
     cli_scan_catalogue *c = argument;
     char words[WORD_BYTES];
-    (void)!nice(19); /* of this thread, on Linux: what is idle suffices */
+    (void)!nice(19); /* on Linux for this thread alone: what is idle suffices */
     for (;;) {
         pthread_mutex_lock(&c->lock);
         const bool stop = c->stop;

@@ -46,7 +46,7 @@ void cli_scan_sensor_open(cli_scan_sensor *s, int device, const char *module)
     *s = (cli_scan_sensor) { .nvml = NULL };
     if (device != CLI_SCAN_HOST)
         open_nvml(s, device);
-    s->module = dlopen(module, RTLD_NOW | RTLD_NOLOAD); /* of the emulator: this program */
+    s->module = dlopen(module, RTLD_NOW | RTLD_NOLOAD); /* for the emulator: this program */
     find(s->module, "ordo_cuda_units_clear", &s->units_clear);
     find(s->module, "ordo_cuda_units_processor", &s->units_processor);
     find(s->module, "ordo_cuda_units_rate", &s->units_rate);

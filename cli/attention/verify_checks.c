@@ -24,7 +24,7 @@ enum { TARGETS = sizeof targets / sizeof targets[0] };
 /* One problem and its first run. */
 typedef struct trial {
     const cli_verify_request *request;
-    size_t index; /* of the problem */
+    size_t index; /* number of the problem */
     ordo_problem problem;
     ordo_plan *plan;
     ordo_plan_info info;

@@ -10,7 +10,7 @@ typedef struct cli_difference {
     int64_t sequence, row, head, column; /* column -1: lse has none */
     uint32_t expected, got;              /* bit patterns, 16 or 32 bits */
     int bits;
-    uint64_t count, elements; /* of this output that differ, and all of them */
+    uint64_t count, elements; /* elements of this output that differ, and all of them */
 } cli_difference;
 
 /* Sequence `at` of `got` against sequence `sequence` of `expected`, which must have the same

@@ -23,7 +23,7 @@ enum { BY_ROW = 1u << CLI_O | 1u << CLI_LSE | 1u << CLI_DQ, BY_KEY = 1u << CLI_D
 typedef struct cutting {
     const cli_cut_trial *t;
     cli_check *check;
-    float *lse, *dk_sums, *dv_sums; /* of a piece; of a sequence */
+    float *lse, *dk_sums, *dv_sums; /* lse of a piece; sums of a sequence */
     char *k, *v;                    /* a sequence's keys in pages, with --page */
     int32_t *table;
 } cutting;
@@ -167,7 +167,7 @@ static ordo_problem problem_of(const cutting *x, const piece *p)
     problem.kv_len = p->columns > 0 ? p->columns : ORDO_NO_KEYS;
     problem.shard.batch0 += p->sequence;
     problem.shard.row0 = problem.shard.col0 = problem.shard.q_total = problem.shard.kv_total = 0;
-    if (p->paged) { /* of any length up to that of the whole */
+    if (p->paged) { /* any length up to that of the whole */
         problem.layout = ORDO_PADDED;
         problem.kv_len = x->t->first->problem.kv_len;
         problem.paging = paging_of(x);
@@ -212,7 +212,7 @@ static int run_piece(cutting *x, const piece *p)
     ordo_plan *plan = NULL;
     ordo_plan_info info = ORDO_PLAN_INFO_INIT;
     ordo_plan_options options = r->job.options;
-    options.segments = 0; /* of the whole */
+    options.segments = 0; /* segments belong to the whole */
     options.keep_bits_memory = 0;
     ordo_status status = ordo_plan_create(&plan, &problem, r->job.problem.machine, &options);
     if (status == ORDO_OK)

@@ -31,7 +31,7 @@ typedef struct report {
     uint64_t digest;
     bool verified, timed;
     cli_gemm_verdict verdict;
-    double seconds; /* of one product */
+    double seconds; /* time of one product */
 } report;
 
 static const char *const forms[] = { "forward", "dx", "dw" };

@@ -116,7 +116,7 @@ static int open_stage(stage *s, const cli_gemm_job *g, cli_gemm_lines rows, cli_
     CLI_TRY(cli_library(ordo_gemm_plan_query(s->plan, &info)));
     if (!make_matrices(s, g, rows, columns))
         return cli_out_of_memory();
-    x[WORKSPACE].bytes = (size_t)info.workspace_bytes; /* of a device alone */
+    x[WORKSPACE].bytes = (size_t)info.workspace_bytes; /* only devices have one */
     s->device = g->backend == ORDO_BACKEND_CUDA;
     if (s->device)
         CLI_TRY(cli_library(to_device(s)));

@@ -26,7 +26,7 @@ typedef struct cli_array {
     cli_element element;
     int dims;
     int64_t shape[CLI_ARRAY_DIMS];
-    int64_t offset, bytes; /* of the data in the file */
+    int64_t offset, bytes; /* place and size of the data in the file */
 } cli_array;
 
 /* Read the header of a .npy file. Like the next two, prints its error and returns an exit status.

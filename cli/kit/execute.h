@@ -57,9 +57,9 @@ typedef struct cli_executed {
     bool has_dropout; /* there is a choice of how to get keep bits: a device, or segments */
     cli_dropout dropout;
     int64_t threads;        /* 0: all of them, or those of a device */
-    int64_t workers;        /* of a device; else 0 */
-    int64_t segments;       /* of rows; 0: none */
-    uint64_t segment_bytes; /* of their keep bits in memory */
+    int64_t workers;        /* workers of a device; else 0 */
+    int64_t segments;       /* segments of rows; 0: none */
+    uint64_t segment_bytes; /* bytes of their keep bits in memory */
     char *line;             /* the plan's; free() releases it */
 } cli_executed;
 

@@ -22,7 +22,7 @@ typedef struct cli_forecast {
         counted; /* the I/O model knows the machine: bytes per score between L2 and shared memory */
     double flash_bytes, apart_bytes, phase_bytes;
     double phase_hbm_bytes; /* between L2 and main memory */
-    const char *fewest;     /* of the forms with five products, the one that moves the fewest */
+    const char *fewest;     /* that of the forms with five products that moves the fewest bytes */
 } cli_forecast;
 
 typedef struct cli_laboratory {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MOST INT64_C(1000000000000)
-enum { LEVELS = 6 }; /* of the promise */
+enum { LEVELS = 6 }; /* levels of the promise */
 
 cli_section cli_choices_section(cli_choices *c)
 {

@@ -34,7 +34,7 @@ typedef struct cli_problem {
     ordo_machine *machine; /* NULL: the host */
     int32_t *q_numbers;    /* packed: batch + 1 ends; padded: batch lengths; else NULL */
     int32_t *kv_numbers;
-    ordo_block_mask **masks; /* of blocks or elements, one per value of seq; NULL: none */
+    ordo_block_mask **masks; /* masks of blocks or elements, one per value of seq; NULL: none */
 
     cli_option options[CLI_PROBLEM_OPTIONS];
 } cli_problem;

@@ -17,7 +17,7 @@ static char line[128];
 static volatile sig_atomic_t seconds; /* since `began` */
 static volatile sig_atomic_t shown;
 static double began; /* the first work of this command; 0: none yet */
-static int depth;    /* of work inside work: only the outermost is shown */
+static int depth;    /* depth of work inside work: only the outermost is shown */
 
 double cli_now(void)
 {

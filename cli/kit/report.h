@@ -16,7 +16,7 @@ int cli_report_json(const cli_json_target *target, const char *command, cli_fiel
 /* Results of a command: `count` items of `size` bytes each. */
 typedef struct cli_results {
     const char *command;
-    cli_fields *fields;              /* of one item */
+    cli_fields *fields;              /* fields of one item */
     void (*print)(const void *item); /* the same for people */
     const void *items;
     size_t size, count;

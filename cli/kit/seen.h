@@ -1,4 +1,4 @@
-/* seen.h: the element mask that --seen names, and what is asked of a mask of either kind. */
+/* seen.h: the element mask that --seen names, and questions about a mask of either kind. */
 #ifndef CLI_SEEN_H
 #define CLI_SEEN_H
 

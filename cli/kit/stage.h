@@ -19,7 +19,7 @@ typedef enum cli_dropout {
     CLI_FUSED,                 /* made inside each pass, where they are used */
     CLI_PIPELINED              /* made by each pass, segment by segment: only plans with segments */
 } cli_dropout;
-enum { CLI_DROPOUTS = 3 }; /* of plans without segments */
+enum { CLI_DROPOUTS = 3 }; /* ways of plans without segments */
 
 /* "sequential", "fused" or "pipelined"; "keep" or "regenerate"; both, for people. */
 const char *cli_dropout_mode(cli_dropout dropout);
@@ -29,7 +29,7 @@ const char *cli_dropout_text(cli_dropout dropout);
 typedef struct cli_stage {
     cli_tensors *tensors; /* borrowed */
     ordo_call call;       /* everything but seeds and threads filled in */
-    ordo_block_mask mask; /* of a device: what the call points to */
+    ordo_block_mask mask; /* what the call points to on a device */
     bool device;
     void *out[CLI_OUTPUTS];         /* where the passes write */
     void *pieces[CLI_STAGE_PIECES]; /* device memory; on the host the workspace */

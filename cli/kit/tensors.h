@@ -22,7 +22,7 @@ typedef struct cli_tensors {
     const int32_t *kv_numbers;
     const ordo_block_mask *mask; /* of blocks or elements, to be set after cli_tensors_make(); NULL:
                                   * none. Borrowed */
-    const int64_t *ids;          /* of the sequences; NULL: 0, 1, 2, ... Borrowed */
+    const int64_t *ids;          /* ids of the sequences; NULL: 0, 1, 2, ... Borrowed */
     void *q, *k, *v, *dout;
     void *out[CLI_OUTPUTS];
     float *slopes, *sink, *bias;

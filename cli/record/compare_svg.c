@@ -13,7 +13,7 @@ enum {
     LEFT = 220, /* labels of layers */
     RIGHT = 20,
     PLOT = WIDTH - LEFT - RIGHT,
-    HEIGHT = 300, /* of the curves */
+    HEIGHT = 300, /* height of the curves */
     TOP = 16,
     BOTTOM = 40,
     MOST_POINTS = 4000,
@@ -118,8 +118,8 @@ void cli_compare_curves(FILE *out, const cli_comparison *c)
 /* ---- the map ---- */
 
 typedef struct layers {
-    const char **name; /* of the first tensor of each */
-    size_t *length;    /* of the layer's part of that name */
+    const char **name; /* first tensor of each */
+    size_t *length;    /* length of the layer's part of that name */
     size_t *of;        /* layer of each tensor */
     size_t count;
 } layers;

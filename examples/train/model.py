@@ -71,7 +71,7 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** (0.5 * last))
 
     def seeds(self, seed: int, device: torch.device) -> Sequence[Tensor | None]:
-        """Seed and offset of each layer's attention, if it drops: an offset of its own."""
+        """Seed and offset of each layer's attention, if it drops: each layer's offset differs."""
         count = len(self.blocks)
         if not (self.p > 0 and self.training):
             return [None] * count

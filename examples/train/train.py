@@ -148,7 +148,7 @@ class Run:
         return float(self.args.lr * min(1.0, (self.step + 1) / warm) * cosine)
 
     def loss(self, number: int) -> torch.Tensor:
-        """Of one global micro-batch: tokens and dropout depend on (seed, step, number) alone."""
+        """The loss of one global micro-batch: tokens and dropout depend on (seed, step, number) alone."""
         args, seed = self.args, data.key(self.args.seed, self.step, number)
         tokens, targets = data.batch(
             self.text, args.rows, self.shape.context, args.seed, self.step, number, args.device
@@ -201,7 +201,7 @@ class Run:
         checkpoint.save(args.out, self.state, self.settings, self.step, args.keep)
 
     def digest(self) -> str:
-        """Of all weights and losses."""
+        """The digest of all weights and losses."""
         made = hashlib.sha256(self.losses.numpy())
         for _, x in sorted(self.model.state_dict().items()):
             whole = x.full_tensor() if hasattr(x, "full_tensor") else x

@@ -53,7 +53,7 @@ enum {
  *   other keys    the sums of keys that belong to no sequence are not changed either (0 without
  *                 ORDO_CARRY_IN), and the last part writes gradients 0
  *   not finite    a NaN makes the same keys NaN in parts as in one pass. cuda: finite dk or dv of
- *                 keys beside a NaN or infinity that the mask hides from them may differ by a
+ *                 keys next to a NaN or infinity that the mask hides from them may differ by a
  *                 rounding error, because they are computed again, in fp64, over the rows of a call
  *   refused       the orders twin, spt+tail, shift and symmetric, which visit rows cyclically or
  *                 differently from head to head, and backend ref, which sums in fp64
@@ -97,7 +97,7 @@ enum {
  *                 sequences share it, too, these sums are added to 0 in ascending order of
  *                 sequences. Hidden elements add nothing. Backend ref adds in f64
  *   promise       o, lse, dq, dk and dv keep the levels of the plan; dbias: docs/guide/promise.md
- *   alone         a backward pass may be asked for dbias only
+ *   alone         a backward pass may compute dbias only
  *
  * lse and dlse are f32 and contiguous: (batch, heads, q_len), packed (heads, total_q).
  *
@@ -134,7 +134,7 @@ typedef struct ordo_call {
         const uint32_t *mask_bits; /* the name of version 0.1.0; the next version removes it */
     };
     uint64_t seed, offset;
-    const uint64_t *seed_ptr, *offset_ptr; /* if not NULL, read in place of seed and offset */
+    const uint64_t *seed_ptr, *offset_ptr; /* read in place of seed and offset, unless NULL */
 
     void *workspace; /* ordo_plan_workspace(plan) bytes, 256-byte aligned; the next pass on the same
                       * stream may reuse it */
@@ -196,7 +196,7 @@ typedef struct ordo_call {
  * A pass of an emulator plan computes what a cuda plan with the same numeric key computes on
  * compute capability 9.0, bit for bit, on the host, a few thousand times slower. Head sizes that
  * the kernels refuse are refused (ORDO_ERR_UNSUPPORTED). A NaN or infinity makes the same rows NaN;
- * finite rows that the device computes again beside one are not known and not written:
+ * finite rows that the device computes again next to one are not known and not written:
  * ORDO_ERR_UNSUPPORTED, after all others are. Memory for dS is allocated and freed inside the call.
  */
 ORDO_API ordo_status ordo_attention_forward(const ordo_plan *plan, const ordo_call *call);

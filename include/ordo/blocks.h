@@ -72,8 +72,8 @@ ORDO_API ordo_status ordo_block_mask_from_intervals(ordo_block_mask **mask, int6
                                                     int64_t kv_len, const int32_t *first,
                                                     const int32_t *last);
 
-/* Make a mask from a function, which is called once for each element. Blocks that are neither empty nor
- * whole are partial, and each row must see one interval of the columns in its partial blocks:
+/* Make a mask from a function, which is called once for each element. Blocks that are neither empty
+ * nor whole are partial, and each row must see one interval of the columns in its partial blocks:
  * ORDO_ERR_UNSUPPORTED names the first element at which it does not. */
 typedef bool ordo_block_rule(void *context, int64_t row, int64_t column);
 ORDO_API ordo_status ordo_block_mask_from_function(ordo_block_mask **mask, int64_t q_len,

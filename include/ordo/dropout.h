@@ -54,7 +54,7 @@ typedef struct ordo_dropout_call {
      * between rows, heads and steps, and must not be used for training. */
     int experiment_rounds;
 
-    /* If not NULL, read in place of seed and offset. ordo_dropout_fill_device() reads them on the
+    /* Read in place of seed and offset, unless NULL. ordo_dropout_fill_device() reads them on the
      * device, so that each replay of a captured graph draws other bits (keying ordo uses the low
      * 32 bits of the offset); the other functions read them on the host. */
     const uint64_t *seed_ptr, *offset_ptr;

@@ -191,7 +191,7 @@ typedef struct ordo_plan_info {
         bool dropout_keep_bits;
     };
     union {
-        uint64_t keep_bits_bytes; /* of all keep bits; packed: at most; UINT64_MAX: above 2^60 */
+        uint64_t keep_bits_bytes; /* all keep bits; packed: at most; UINT64_MAX: above 2^60 */
         uint64_t dropout_mask_bytes;
     };
     int64_t segments;       /* number of segments of rows; 0: none */

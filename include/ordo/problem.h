@@ -100,9 +100,10 @@ typedef struct ordo_seen_limits {
  * gives a table of pages per sequence (call.page_table). Forward passes only, layouts packed and
  * padded, without dropout, block mask or shard. */
 typedef struct ordo_paging {
-    int64_t page_rows;     /* keys per page, 1 .. 65536; 0: no pages */
-    int64_t pages;         /* the first axis of k and v */
-    int64_t table_columns; /* of call.page_table; page_rows * table_columns is at least kv_len */
+    int64_t page_rows; /* keys per page, 1 .. 65536; 0: no pages */
+    int64_t pages;     /* the first axis of k and v */
+    int64_t
+        table_columns; /* columns of call.page_table; page_rows times these are kv_len or more */
 } ordo_paging;
 
 /* A number that is added to each logit after scale, softcap and ALiBi; each call gives them

@@ -5,7 +5,7 @@
  * --machine FILE it prints that file, each line that was measured replaced; with --measured FILE it
  * writes the times of whole kernels there, for `ordo model validate`. Clocks and settings are left
  * alone; medians of five short runs. The clock falls under load, so compare figures in clk, and
- * those in seconds only with the clock beside them. */
+ * those in seconds only together with the clock. */
 #define ORDO_WATCHDOG
 #include <cerrno>
 #include <cstdarg>
@@ -38,7 +38,7 @@ static int sms;
 static char *memory;
 static stamp *stamps;
 static int32_t *flags;
-static uint32_t *sink; /* of results that only keep the compiler from dropping the work */
+static uint32_t *sink; /* takes results, so that the compiler does not drop the work */
 
 static void open_device(void)
 {
@@ -195,7 +195,7 @@ static double median(double *values, int count)
 
 typedef struct timing {
     double ns;  /* from the first block's begin to the last one's end */
-    double clk; /* of the slowest block */
+    double clk; /* clocks of the slowest block */
     double ghz; /* mean over the blocks */
 } timing;
 

@@ -1,5 +1,5 @@
 /* calibrate.cuh: the kernels of calibrate.cu. Each stamps its own begin and end, so that a launch
- * costs nothing, and counts cycles beside nanoseconds, since the clock moves with the load. */
+ * costs nothing, and counts cycles and nanoseconds, since the clock moves with the load. */
 #ifndef BENCH_CALIBRATE_CUH
 #define BENCH_CALIBRATE_CUH
 

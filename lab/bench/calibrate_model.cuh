@@ -1,4 +1,4 @@
-/* calibrate_model.cuh: what the performance model wants to know beside calibrate.cu's figures:
+/* calibrate_model.cuh: what the performance model wants to know besides calibrate.cu's figures:
  * lanes, shared memory, launches, keep bits, GEMMs, both together. Needs result(), row(), repeat()
  * and event_ms() above it. */
 #ifndef BENCH_CALIBRATE_MODEL_CUH
@@ -58,7 +58,7 @@ static double wall_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* What events around one launch see beside the kernel: an empty one. */
+/* What events around one launch see besides the kernel: an empty one. */
 static double launch_seconds(void)
 {
     static double seconds;

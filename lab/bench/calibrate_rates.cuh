@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(SPECIAL_THREADS, 1)
 
 typedef struct draw_keys {
     uint32_t round[20];  /* two a round, made by the host */
-    uint32_t select[16]; /* of the bit-sliced chain: 0 or all ones, from the threshold */
+    uint32_t select[16]; /* the bit-sliced chain's, from the threshold: 0 or all ones */
 } draw_keys;
 
 template <int ROUNDS>

@@ -11,7 +11,7 @@
 
 enum { K = ORDO_DROPOUT_TERMS, MOST = 60000, TRIES = 6000 };
 
-static const double steps[K] = { 0.5, 0.5, 20, 0.5 }; /* of the first changes */
+static const double steps[K] = { 0.5, 0.5, 20, 0.5 }; /* how far the first changes go */
 
 typedef struct row {
     ordo_dropout_terms terms;

@@ -25,7 +25,7 @@
 #include "ordo/machine.h"
 
 enum { WORD = 8 };
-#define BUDGET 0.6 /* of the cache, filled by tiles: sets and lines cost the rest */
+#define BUDGET 0.6 /* share of the cache that tiles fill: sets and lines cost the rest */
 
 /* The cache: for cachegrind, or the L1 that the counter is of. */
 static struct {

@@ -36,10 +36,10 @@ typedef struct request {
     const char *block_mask;
     int64_t block;
     bool sparse;
-    uint8_t *blocks; /* of block_mask */
+    uint8_t *blocks; /* blocks of block_mask */
     bool all;
     ordo_io_cache through; /* replacement 0: explicit */
-    int64_t from, to;      /* of a sweep */
+    int64_t from, to;      /* ends of a sweep */
 } request;
 
 /* ---- the request ---- */

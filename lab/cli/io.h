@@ -10,7 +10,7 @@
 typedef struct cli_io_row {
     ordo_io_problem problem;
     ordo_io_algorithm algorithm;
-    ordo_status status; /* of the request; `why` if it failed */
+    ordo_status status; /* status of the request; `why` if it failed */
     char why[256];
     bool counted; /* loads and stores were counted in a run, not only predicted */
     ordo_io_report report;

@@ -30,7 +30,7 @@ typedef struct cli_ahead {
 } cli_ahead;
 
 typedef struct cli_crossover {
-    const char *title;              /* of the machine */
+    const char *title;              /* title of the machine */
     const char *measured, *counted; /* the files, or NULL */
     cli_crossover_row rows[CLI_CROSSOVER_ROWS];
     int64_t chains_last; /* the largest head size at which phase runs in chains */

@@ -9,9 +9,9 @@ typedef struct cli_priced_block {
     const cli_model_args *model;
     const cli_block_args *args;
     ordo_block_report report;
-    const char *file; /* of measured times, or NULL */
+    const char *file; /* file of measured times, or NULL */
     cli_block_times measured;
-    double noise; /* of the model */
+    double noise; /* noise of the model */
 } cli_priced_block;
 
 extern const char *const cli_gemm_names[ORDO_BLOCK_GEMMS];
@@ -19,7 +19,7 @@ extern const char *const cli_gemm_names[ORDO_BLOCK_GEMMS];
 /* The ways to train a block, as the reports name them. */
 typedef struct cli_training_way {
     const char *key, *name;
-    size_t at; /* of its seconds in ordo_training */
+    size_t at; /* offset of its seconds in ordo_training */
 } cli_training_way;
 enum {
     CLI_TRAIN_NONE,

@@ -13,7 +13,7 @@ typedef struct panel {
     const char *title; /* NULL: what the quantity is about */
     int rounds;        /* 0 = 7 */
     bool twice;        /* twice the tensor cores, as the paper's B100 */
-    bool difference;   /* of that to the machine as it is, in percentage points */
+    bool difference;   /* shows the difference from the machine as it is, in percentage points */
     int ranks;         /* that share the heads; 0 = 1 */
     const char *y;     /* the other axis; NULL = width of the model */
 } panel;

@@ -83,7 +83,7 @@ bool cli_figure_compares(int index);
 
 /* How modelled values differ from those of a map of measurements: model minus measurement. */
 typedef struct cli_difference {
-    size_t count; /* of measured cells */
+    size_t count; /* number of measured cells */
     double mean, absolute, deviation;
 } cli_difference;
 cli_difference cli_heat_difference(const cli_heat *measured);

@@ -14,7 +14,7 @@ typedef struct request {
     ordo_operator_time times[ORDO_OPERATORS_MOST];
     ordo_overlap_report report;
     bool pairs;
-    ordo_pair_report *of_pairs; /* of kernels i < k, in order */
+    ordo_pair_report *of_pairs; /* pairs of kernels i < k, in order */
 } request;
 
 /* ---- pairs ---- */

@@ -13,16 +13,16 @@ typedef struct cli_validated_row {
     double predicted;
     ordo_limiter limiter;
     int group;
-    const char *kind;     /* of kernel: its constant if it has one, else the name of its group */
+    const char *kind;     /* kind of kernel: its constant if it has one, else its group's name */
     const char *constant; /* that its time is multiplied by; "rng": only _start; NULL: none */
-    double value, start;  /* of that constant, and of the one with _start after its name */
+    double value, start;  /* values of that constant, and of the one with _start after its name */
     bool held_out;        /* not used by the fit */
 } cli_validated_row;
 
 /* A kind of kernel after a fit to half of its rows. */
 typedef struct cli_holdout_kind {
     const char *name, *constant;
-    double value, start;         /* of its two constants, fitted */
+    double value, start;         /* values of its two constants, fitted */
     size_t rows, fitted;         /* all, and those of the fit */
     double pp, pu, uu, p, u;     /* sums over those of the fit, see model_holdout.c */
     double before, after, worst; /* sums of errors of the other rows; the largest, with sign */
@@ -66,7 +66,7 @@ double cli_validate_error(const cli_validated_row *row);
 typedef struct cli_ratios {
     const char *base;
     size_t count;
-    double absolute, deviation; /* of the relative error of time of base / time of overlapped */
+    double absolute, deviation; /* errors of the ratio base / overlapped: mean, and its deviation */
     double measured_seconds, predicted_seconds; /* overlapped minus base, medians */
 } cli_ratios;
 cli_ratios cli_validate_ratios(const cli_validation *validation, const char *base);

@@ -14,7 +14,7 @@ typedef cli_validation table;
 
 typedef struct errors {
     size_t count;
-    double sum, worst; /* of relative errors, without and with sign */
+    double sum, worst; /* sums of relative errors, without and with sign */
 } errors;
 
 static errors errors_of(const table *t, int group)

@@ -135,7 +135,7 @@ static int add_orders(const char *names, const ordo_schedule *schedule, cli_repl
     return status;
 }
 
-/* Only these orders have groups; any may have been asked for by "auto". */
+/* Only these orders have groups; "auto" may stand for any. */
 static int check_group(const request *r, const cli_replay *replays, size_t count)
 {
     bool grouped = r->group == NULL;

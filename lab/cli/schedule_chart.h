@@ -35,7 +35,7 @@ bool cli_chart_html(FILE *out, const cli_chart *chart);
 typedef enum cli_part { CLI_COMPUTE, CLI_WAIT, CLI_REDUCE } cli_part;
 
 /* An interval of a worker's time. Lane 0 computes; where reductions overlap the computation
- * they have a lane of their own, 1. */
+ * they have lane 1 to themselves. */
 typedef struct cli_interval {
     cli_part part;
     int lane;
@@ -53,7 +53,7 @@ bool cli_chart_walk(const cli_replay *replay, const ordo_schedule *schedule, cli
 typedef enum cli_state { CLI_IDLE, CLI_BUSY, CLI_STALLED } cli_state;
 typedef struct cli_cell {
     double busy, stalled, longest; /* time in the cell; of the longest interval in it */
-    int32_t head;                  /* of that longest interval */
+    int32_t head;                  /* head of that longest interval */
     bool critical;
 } cli_cell;
 typedef struct cli_cells {

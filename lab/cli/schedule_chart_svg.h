@@ -10,7 +10,7 @@ enum {
     SVG_PLOT = 1040,        /* width of the lanes in pixels */
     SVG_MOST_LANES = 400,   /* drawn in one panel */
     SVG_MOST_STEPS = 4000,  /* drawn one by one */
-    SVG_MOST_CELLS = 250000 /* of about 16 bytes each: below 5 MB */
+    SVG_MOST_CELLS = 250000 /* cells of about 16 bytes each: below 5 MB */
 };
 
 /* The lanes of one order, drawn with their upper left corner at 0,0. */

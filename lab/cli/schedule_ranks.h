@@ -18,7 +18,7 @@ typedef struct cli_rank_report {
     char machine[64];
     cli_rank_run runs[ORDO_RANKS_METHODS];
     size_t count;
-    int width; /* of text drawings */
+    int width; /* width of text drawings */
 } cli_rank_report;
 
 /* The fastest of the runs; NULL if all are refused. */

@@ -15,7 +15,7 @@ typedef struct audit {
     ordo_block_mask mask;
     ordo_pass pass;
     bool empty;    /* no unit of the emulator */
-    int64_t units; /* of the emulator */
+    int64_t units; /* units of the emulator */
     int64_t blank_rows;
 } audit;
 

@@ -128,7 +128,7 @@ static ordo_status blank(const place *at, const ordo_problem *p, ordo_pass pass,
         return blank_keys(at, p, c, dv, c->dv_sums, 1);
     }
     ORDO_TRY(clear(at, p, (part) { &c->o, row, rows, p->heads, p->v_head_dim }));
-    const int64_t lines = (packed ? 1 : p->batch) * p->heads; /* of lse, `rows` each */
+    const int64_t lines = (packed ? 1 : p->batch) * p->heads; /* lines of lse, `rows` each */
     if (row == 0)
         return lines * rows > 0 ? put_minus_infinity(at, c->lse, lines * rows) : ORDO_OK;
     for (int64_t line = 0; line < lines && row < rows; line++)

@@ -31,7 +31,7 @@ void ordo_block_mask_destroy(ordo_block_mask *mask)
 
 typedef struct maker {
     ordo_block_mask *mask;
-    int32_t *start, *key, *first, *last; /* of the mask */
+    int32_t *start, *key, *first, *last; /* lists of the mask */
     int64_t room;                        /* for entries */
 } maker;
 

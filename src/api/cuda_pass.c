@@ -21,7 +21,7 @@ _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
 enum {
     COPY_BYTES = ORDO_CUDA_COPY_BYTES,
     HEAD_STEP = ORDO_CUDA_HEAD_STEP,
-    STRIDE_BITS = 40, /* of a stride in bytes that the copy hardware holds */
+    STRIDE_BITS = 40, /* bits of a stride in bytes that the copy hardware holds */
     TILES_BITS = 28,
     PHASE_TILES_BITS = 26 /* by phases there are a dozen units a tile */
 };

@@ -19,7 +19,7 @@ static const ordo_struct kind =
 
 size_t ordo_digest_workspace(const ordo_bytes *spans, int64_t count)
 {
-    size_t pieces = 0; /* of memory that exists: no sum can wrap */
+    size_t pieces = 0; /* the memory exists: no sum can wrap */
     for (int64_t x = 0; spans && x < count; x++)
         pieces += (size_t)ordo_pieces(spans[x].bytes);
     return 8 * pieces;

@@ -11,7 +11,7 @@ typedef struct ordo_dropout_view {
     ordo_dropout_call call;
     ordo_keep keep;
     int32_t low, high;         /* row r needs columns r + low .. r + high; open: all of them */
-    uint64_t blocks, elements; /* of all sequences and heads; packed on_device: at most */
+    uint64_t blocks, elements; /* counted over all sequences and heads; packed on_device: at most */
 } ordo_dropout_view;
 
 /* Check and resolve a problem and a call. If `host` is true, seed_ptr and offset_ptr are read; else
@@ -29,8 +29,8 @@ ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t need
 typedef struct ordo_dropout_sequence {
     int64_t rows, cols;
     int64_t across;      /* blocks per row of blocks */
-    int64_t head_blocks; /* of one head */
-    uint32_t bh;         /* of its first head held here */
+    int64_t head_blocks; /* blocks of one head */
+    uint32_t bh;         /* number of its first head held here */
 } ordo_dropout_sequence;
 
 ordo_dropout_sequence ordo_dropout_sequence_at(const ordo_dropout_view *view, int64_t index);

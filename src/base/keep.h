@@ -187,7 +187,7 @@ ORDO_HD uint64_t ordo_keep_transpose(uint64_t x)
 /* The four words of one row of a block as 128 bits in the order of the columns, lowest first. */
 ORDO_HD void ordo_keep_columns(const uint32_t quads[4], uint32_t columns[4])
 {
-    /* Of each 16 columns, 8 are in the low halves of the words and 8 in the high ones, by quads:
+    /* 8 of each 16 columns are in the low halves of the words and 8 in the high ones, by quads:
      * one bit in each of 8 bytes. */
     uint64_t low = 0, high = 0;
     for (int q = 0; q < 4; q++) {

@@ -34,7 +34,7 @@ enum { UNIT_CHAINS = sizeof((ordo_unit *)0)->key / sizeof(int32_t) };
 typedef struct backward_job {
     ordo_cpu_pass pass;
     ordo_query_side rows;
-    int parts;              /* of a chain, at most */
+    int parts;              /* parts of a chain, at most */
     ordo_handoff *handoffs; /* (unit, chain, part), if there is more than one part */
     atomic_llong next;
 } backward_job;
@@ -47,7 +47,7 @@ typedef struct panels {
     float *bias;
     uint32_t *keep;
     uint64_t random;
-    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
+    int ld_q, ld_k, groups; /* leading dimensions of rows and of columns; 16 rows per group */
     int depth, ld_s; /* row tiles that s and dp hold together; their columns are ld_s apart */
 } panels;
 

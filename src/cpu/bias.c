@@ -17,7 +17,7 @@
 
 typedef struct bias_job {
     const ordo_query_side *rows;
-    int64_t sequences, heads; /* of dbias */
+    int64_t sequences, heads; /* sequences and heads of dbias */
     int32_t nq, nk;           /* tiles of a matrix of dbias */
     atomic_llong next;
 } bias_job;
@@ -25,7 +25,7 @@ typedef struct bias_job {
 /* One worker's panels. Tiles are transposed: element (r, c) at c * ld + r. */
 typedef struct panels {
     float *kt, *vt, *s, *dp;
-    float *sum, *all; /* of a sequence, of all */
+    float *sum, *all; /* sums of a sequence, and of all */
     float *bias;
     uint32_t *seen; /* elements of a partial block */
     uint32_t *keep;
@@ -65,7 +65,7 @@ static void load_keys(const ordo_cpu_pass *p, panels *w, int64_t b, int64_t kv_h
     p->kernels->load_transposed(w->vt, w->ld_k, v.data, dtype, v.stride, cols, p->v_dim);
 }
 
-/* Rows that saw nothing have no gradient, whatever is NaN beside them; those past the end of a
+/* Rows that saw nothing have no gradient, whatever else is NaN; those past the end of a
  * sequence, which pad a tile, have values that mean nothing. */
 static void blank_rows(const ordo_patch *patch, float *ds, int ld, const float *lse2)
 {

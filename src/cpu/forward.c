@@ -31,7 +31,7 @@ typedef struct forward_job {
     int64_t items;
     /* Panels that items share, if they do: (key head, tile), transposed keys and values. */
     bool shared;
-    int64_t key_tiles; /* of all sequences */
+    int64_t key_tiles; /* key tiles of all sequences */
     float *kt, *v;
     atomic_int *ready; /* (key head, tile): an ordo_panel_state */
     atomic_llong next;
@@ -44,7 +44,7 @@ typedef struct panels {
     uint32_t *seen; /* elements of a partial block */
     float *bias;
     uint32_t *keep;
-    int ld_q, ld_k, groups; /* of rows and of columns; 16 rows per group */
+    int ld_q, ld_k, groups; /* leading dimensions of rows and of columns; 16 rows per group */
 } panels;
 
 /* Whether a key tile may lie in several places, or have columns that are not stored. Its items then
@@ -93,7 +93,7 @@ static ordo_band forward_band(const ordo_cpu_pass *p, int64_t b)
 typedef struct item {
     int64_t b, head;
     int32_t first, last; /* query tiles, forward */
-    ordo_band band;      /* of its sequence, in forward tiles */
+    ordo_band band;      /* band of its sequence, in forward tiles */
 } item;
 
 static size_t panel_row(const forward_job *job, int32_t tile)

@@ -17,10 +17,10 @@ enum {
     TILE_ROWS = 48,
     TILE_COLUMNS = 128,
     DEPTH = 128,
-    A_ROW = DEPTH + 16 /* of a panel of rows: one of 128 floats would meet itself in the cache */
+    A_ROW = DEPTH + 16 /* row of a panel: one of 128 floats would meet itself in the cache */
 };
 
-typedef struct memory { /* of a worker */
+typedef struct memory { /* scratch memory of a worker */
     float a[TILE_ROWS * A_ROW], b[DEPTH * TILE_COLUMNS], row[TILE_COLUMNS];
     float sums[ORDO_GEMM_DEPTH][TILE_ROWS * TILE_COLUMNS];
 } memory;

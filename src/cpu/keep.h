@@ -14,7 +14,7 @@ typedef void ordo_keep_function(const ordo_keep *keep, uint32_t bh, uint32_t row
                                 int64_t count, uint32_t *words);
 
 typedef struct ordo_keep_kernel {
-    const char *name; /* of the target */
+    const char *name; /* name of the target */
     ordo_keep_function *fill;
 } ordo_keep_kernel;
 

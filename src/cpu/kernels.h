@@ -25,11 +25,11 @@
  * transposed, element (r, c) at c * ld + r: a vector holds 16 rows of one column, so that the
  * maximum and the sum of a row need no operation across lanes. */
 typedef struct ordo_scores {
-    int rows, cols;       /* of the tile; rows are padded to 16 */
+    int rows, cols;       /* size of the tile; rows are padded to 16 */
     int ld;               /* floats between columns */
     bool partial;         /* some element is invisible; (r, c) is visible if low <= c - r <= high */
     int low, high;        /* in the tile's coordinates */
-    const uint32_t *seen; /* if not NULL, (r, c) is visible if its bit is set instead: of column */
+    const uint32_t *seen; /* unless NULL, (r, c) is visible if its bit is set instead: column */
     int seen_rows;        /* C = c + origin, bit C % 32 of word C / 32 * seen_rows + r */
     int origin;
     float scale2;      /* scale * log2(e): logits in base 2 */

@@ -13,7 +13,7 @@
 typedef struct ordo_key_tile {
     int64_t b, kv_head, col;
     int first, end;
-    float *dk, *dv; /* of the tile's column 0 */
+    float *dk, *dv; /* sums from the tile's column 0 on */
 } ordo_key_tile;
 
 void ordo_key_begin(const ordo_cpu_pass *pass, const ordo_key_tile *tile);

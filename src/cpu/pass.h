@@ -84,7 +84,7 @@ int64_t ordo_cpu_lse_at(const ordo_cpu_pass *pass, int64_t b, int64_t head, int6
 /* A tile in the coordinates of its sequence, trimmed to the columns that are visible to some row.
  * Trimming follows from the mask alone, so it is the same on every target. */
 typedef struct ordo_patch {
-    int64_t row, col; /* of element (0, 0) */
+    int64_t row, col; /* place of element (0, 0) */
     int rows, cols;   /* 0 columns: nothing visible */
     int skipped;      /* columns of the tile before col */
     ordo_scores scores;

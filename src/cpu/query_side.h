@@ -13,7 +13,7 @@
 
 typedef struct ordo_query_side {
     const ordo_cpu_pass *pass;
-    int64_t tiles;     /* of all sequences */
+    int64_t tiles;     /* query tiles of all sequences */
     int64_t group;     /* rows of a tile, padded to 16 */
     int ld;            /* floats between rows of dq */
     int ld_t;          /* floats between rows of the transposed panels */

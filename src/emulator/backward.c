@@ -31,7 +31,7 @@
 typedef struct backward {
     const ordo_emulator_pass *pass;
     int64_t b;
-    int rows, keys;                 /* of a visit */
+    int rows, keys;                 /* rows and keys of a visit */
     bool of_logits;                 /* dS is the gradient of logits in f32, for dbias */
     float *sum, *all;               /* rows x keys, of dbias: of a sequence, of all */
     ordo_emulator_tile q, dout;     /* rows x columns */
@@ -212,7 +212,7 @@ static float cap_at(const backward *w, const visit_row *r, float p, int j)
 }
 
 /* dS from dP (in y), flash: P in f32. A dropped NaN stays one. The gradient of a logit is 0 where
- * it is hidden, and in a row that saw nothing, whatever is NaN beside it. */
+ * it is hidden, and in a row that saw nothing, whatever else is NaN. */
 static void flash_row(const backward *w, const visit_row *r, const uint32_t *kept, float *x,
                       float *y, uint16_t *p_halves)
 {
@@ -310,11 +310,11 @@ static uint16_t *ds_at(const backward *w, const ordo_emulator_ds *ds, int64_t he
 /* One of dk and dv: a tile of sums and where they go. */
 typedef struct key_sums {
     const char *name;
-    float *sums; /* of the tile, `wide` columns to a row */
+    float *sums; /* sums of the tile, `wide` columns to a row */
     int wide, dim;
     float scale;
     const ordo_tensor *tensor;
-    float *carried; /* of the call; NULL: none */
+    float *carried; /* carried sums of the call; NULL: none */
 } key_sums;
 
 static float *carried_row(const backward *w, const key_sums *x, int64_t kv_head, int32_t key)

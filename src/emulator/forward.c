@@ -47,7 +47,7 @@ typedef struct block {
 typedef struct forward {
     const ordo_emulator_pass *pass;
     int64_t b, head;
-    int32_t columns; /* of a key tile */
+    int32_t columns; /* columns of a key tile */
     bool up;         /* by phases */
     block blocks[MOST];
     int count;

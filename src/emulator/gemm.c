@@ -21,7 +21,7 @@ enum {
     TILE_COLUMNS = 128,
     DEPTH = 128,
     ELEMENTS = TILE_ROWS * TILE_COLUMNS,
-    ELEMENT_BYTES = sizeof(float) + sizeof(int16_t), /* of an operand */
+    ELEMENT_BYTES = sizeof(float) + sizeof(int16_t), /* bytes of an element of an operand */
     NAN_BITS = 0x7fffffff
 };
 
@@ -31,7 +31,7 @@ typedef struct job {
     atomic_llong next; /* tile */
 } job;
 
-typedef struct panels { /* of a worker */
+typedef struct panels { /* panels of a worker */
     _Alignas(64) char a[TILE_ROWS * DEPTH * ELEMENT_BYTES];
     _Alignas(64) char b[DEPTH * TILE_COLUMNS * ELEMENT_BYTES];
     float sums[ORDO_GEMM_DEPTH][ELEMENTS];

@@ -30,7 +30,7 @@ enum {
     WIDTH = ORDO_EMULATOR_WIDTH,
     DEPTH = ORDO_EMULATOR_DEPTH,
     PARTS = WIDTH / LANES, /* vectors of a step's outputs, and */
-    PAIRS = PARTS / 2,     /* of their exponents */
+    PAIRS = PARTS / 2,     /* pairs of their exponents */
     LEAST_E = -100,
     MOST_E = 120,
 };

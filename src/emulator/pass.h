@@ -20,7 +20,7 @@ typedef struct ordo_emulator_sequence {
     int32_t q_len, kv_len;
     int64_t q_row, kv_row; /* its first ones in packed tensors, else 0 */
     int32_t kv_start;      /* its first stored column */
-    int32_t low, high;     /* of its band */
+    int32_t low, high;     /* ends of its band */
     int32_t diagonal;      /* row i's own column is i + diagonal */
     uint32_t id;           /* for dropout */
     int64_t keep;          /* its first block of keep bits */
@@ -32,7 +32,7 @@ typedef struct ordo_emulator_sequence {
 /* How the backward pass sums; a visit is one tile of queries met by one tile of keys. */
 typedef struct ordo_emulator_visits {
     bool flash;     /* else by phases */
-    int rows, keys; /* of a visit */
+    int rows, keys; /* rows and keys of a visit */
     int32_t bucket; /* columns of the kernels, for the order of delta */
     bool dense;     /* run by the dense kernels: delta of a row that sees nothing is what it is */
 } ordo_emulator_visits;
@@ -56,7 +56,7 @@ typedef struct ordo_emulator_pass {
     float natural;    /* and to a logit */
     ordo_keep keep;   /* how keep bits are made */
     bool dropout;
-    float keep_scale; /* of kept elements; 1 without dropout */
+    float keep_scale; /* factor on kept elements; 1 without dropout */
     ordo_emulator_visits backward;
     bool dq, dk_dv;               /* backward: which gradients are computed */
     ordo_audit_difference *audit; /* compare with the outputs instead of writing them; or NULL */

@@ -31,7 +31,7 @@ typedef struct ordo_emulator_tile {
     int lines, columns;
     ordo_dtype dtype;  /* ORDO_BF16 or ORDO_F16 */
     float *value;      /* exact */
-    int16_t *exponent; /* of the 16-bit format; of subnormal numbers the smallest normal one */
+    int16_t *exponent; /* in the 16-bit format; a subnormal number has the smallest normal one */
 } ordo_emulator_tile;
 
 /* Where an element is in `value` and `exponent`: the lines of a block are 32 elements, one after

@@ -6,7 +6,7 @@
 #include "emulator/pass.h"
 
 enum {
-    ORDO_EMULATOR_ROWS = 64, /* of a forward unit */
+    ORDO_EMULATOR_ROWS = 64, /* rows of a forward unit */
     ORDO_EMULATOR_BLOCKS = 4 /* forward units that share a walk, at most */
 };
 

@@ -30,12 +30,11 @@ typedef struct ordo_traffic {
 } ordo_traffic;
 
 typedef struct ordo_form_counts {
-    int64_t flash_rows,
-        flash_keys;              /* of a tile: the largest that fit registers and shared memory */
-    int64_t apart_rows;          /* of a tile of the kernel for dq */
-    ordo_traffic l2[ORDO_FORMS]; /* between L2 and shared memory */
-    ordo_traffic flash_stored;   /* as flash, but dq is read, added and written */
-    int64_t hbm[ORDO_FORMS];     /* bytes per score that no cache holds: P and dS */
+    int64_t flash_rows, flash_keys; /* largest tile that fits registers and shared memory */
+    int64_t apart_rows;             /* rows of a tile of the kernel for dq */
+    ordo_traffic l2[ORDO_FORMS];    /* between L2 and shared memory */
+    ordo_traffic flash_stored;      /* as flash, but dq is read, added and written */
+    int64_t hbm[ORDO_FORMS];        /* bytes per score that no cache holds: P and dS */
 } ordo_form_counts;
 
 /* Count the bytes per score of the backward pass: 2-byte operands in shared memory, 4-byte sums in

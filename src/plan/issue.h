@@ -26,7 +26,7 @@ typedef struct ordo_run {
     int32_t
         group_heads; /* query heads per key head; a chain processes them one by one at each tile */
     ordo_order order;
-    int32_t group; /* of shift and symmetric; 0 = waves over `workers` */
+    int32_t group; /* group of shift and symmetric; 0 = waves over `workers` */
     ordo_issue issue;
     int32_t section; /* heads advancing together under ORDO_ISSUE_KEY */
     ordo_assign assign;

@@ -24,11 +24,11 @@ enum { ORDO_CHAIN_D = 256, ORDO_CHAIN_KEYS = 64 };
 
 typedef struct ordo_phase_problem {
     int64_t tiles;                /* query tiles of one head, of all sequences */
-    int64_t tile_rows, tile_keys; /* of a tile */
+    int64_t tile_rows, tile_keys; /* rows and keys of a tile */
     int64_t kv_heads, group_heads;
     int64_t kv_len;      /* the longest */
-    int64_t kv_rows;     /* of all sequences */
-    int64_t sum_columns; /* of dK and dV together; forward: 0 */
+    int64_t kv_rows;     /* key rows of all sequences */
+    int64_t sum_columns; /* columns of dK and dV together; forward: 0 */
     bool backward;
     bool chained; /* backward: P is not stored */
 } ordo_phase_problem;
@@ -36,7 +36,7 @@ typedef struct ordo_phase_problem {
 typedef struct ordo_phase_panels {
     int64_t section; /* key heads */
     int64_t tiles;   /* query tiles of one head, of a panel */
-    int64_t columns; /* of a row of P and dS: kv_len in whole tiles */
+    int64_t columns; /* columns of P and dS in a row: kv_len in whole tiles */
 } ordo_phase_panels;
 
 /* The panels whose P, dS and sums fit `budget` bytes, or the smallest ones. */

@@ -11,7 +11,7 @@ enum {
     ORDO_TILE_MAX = 4096,       /* rows or columns of a tile */
     ORDO_ACCUMULATORS_MAX = 64, /* accumulators per query tile */
     ORDO_WORKERS_MAX = 1 << 20,
-    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* of a sequence */
+    ORDO_LENGTH_MAX = ORDO_BAND_OPEN /* largest length of a sequence */
 };
 
 typedef enum ordo_pass { ORDO_FORWARD, ORDO_BACKWARD } ordo_pass;
@@ -30,7 +30,7 @@ struct ordo_plan {
     int64_t section;
     ordo_assign assign;
     int64_t workers;
-    int64_t segments;               /* of rows, with dropout: plan/segments.h; 0: none */
+    int64_t segments;               /* segments of rows, with dropout: plan/segments.h; 0: none */
     int64_t lse_rows;               /* rows of a head in lse, dlse of a segment; 0: q_len */
     int64_t workspace_limit;        /* bytes; 0: the default */
     int threshold;                  /* dropout: keep if draw < threshold */

@@ -75,7 +75,7 @@ bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes);
  * then what a pass over the longest segment needs, then for the backward pass the sums. */
 typedef struct ordo_segment_parts {
     int buffers;
-    uint64_t bits; /* of one buffer, with the table that makes it on a device */
+    uint64_t bits; /* bytes of one buffer, with the table that makes it on a device */
     uint64_t forward, backward;
     uint64_t dk, dv; /* f32 sums that go on from segment to segment */
 } ordo_segment_parts;

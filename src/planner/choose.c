@@ -101,14 +101,14 @@ static int64_t section_heads(const ordo_plan *plan)
         return heads < plan->workers ? heads : plan->workers;
     const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
     const bool runs = plan->segments > 1 && plan->segments <= p->q_len; /* checked later */
-    const int64_t rows = runs ? ordo_segment_rows(plan, plan->segments) : p->q_len; /* of a run */
+    const int64_t rows = runs ? ordo_segment_rows(plan, plan->segments) : p->q_len; /* in a run */
     const ordo_run run = ordo_plan_run(plan, p->batch, rows, p->kv_len);
     const int64_t all = ordo_max32(1, ordo_max32(ordo_run_heads(&run, 0), ordo_run_heads(&run, 1)));
     const bool full = run.band.low == -ORDO_BAND_OPEN && run.band.high == ORDO_BAND_OPEN;
     const int64_t keys = ordo_max32(1, ordo_band_key_tiles(&run.band));
     const int64_t steps =
         (int64_t)ordo_max32(1, ordo_band_query_tiles(&run.band)) * run.group_heads;
-    const int64_t chains = keys < steps ? keys : steps; /* of one head, at work at once */
+    const int64_t chains = keys < steps ? keys : steps;            /* at work at once in one head */
     const int64_t workers = plan->workers < 1                  ? 1 /* checked later */
                             : plan->workers > ORDO_WORKERS_MAX ? ORDO_WORKERS_MAX
                                                                : plan->workers;

@@ -147,7 +147,7 @@ static void write_different(FILE *out, const ordo_comparison *c)
     else if (d->other_gradients > 0)
         fprintf(out, "gradient %s", c->names.at[d->gradient].text);
     else
-        fputs("record", out); /* of one file: changed, and changed back */
+        fputs("record", out); /* one file's repeat: changed, and changed back */
 }
 
 static void write_gradient(FILE *out, const ordo_comparison *c)

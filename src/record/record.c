@@ -28,7 +28,7 @@ typedef struct line {
     bool other_digest;
     ordo_record_session session;
     ordo_record_step step;
-    size_t room; /* of step.digests */
+    size_t room; /* room in step.digests */
     ordo_names *names;
 } line;
 
@@ -209,7 +209,7 @@ static bool read_member(ordo_json *j, const char *key, line *l)
     for (int i = 0; i < 4; i++)
         if (strcmp(key, texts[i].key) == 0)
             return read_text(j, texts[i].text, l);
-    return ordo_json_skip(j); /* of a later version */
+    return ordo_json_skip(j); /* a later version's field */
 }
 
 /* Read one line; everything in it is freed unless its kind says that it counts. */

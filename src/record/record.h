@@ -54,7 +54,7 @@ typedef struct ordo_step_difference {
     bool any;
     bool batch, seeds, loss;
     size_t weights, gradients;             /* compared, with those that only one has */
-    size_t other_weights, other_gradients; /* of these, different */
+    size_t other_weights, other_gradients; /* how many of these differ */
     uint32_t weight, gradient;             /* names of the first of these, in recorded order */
     size_t missing;                        /* tensors that only one has */
     uint32_t missing_name;

@@ -19,7 +19,7 @@ typedef struct sequence {
     int64_t row_space, col_space; /* that its memory has: more than take part if padded */
     int64_t first_row, first_col; /* packed: where it starts */
     int64_t start;                /* its first stored column */
-    int64_t first_block;          /* of its stored keep bits */
+    int64_t first_block;          /* first block of its stored keep bits */
 } sequence;
 
 static int64_t space(const ordo_problem *p, const int32_t *ends, int64_t b, int64_t len)
@@ -126,7 +126,7 @@ typedef struct buffers {
     double *all;
     double *q, *k, *v, *o, *lse, *dout, *dlse, *dq, *dk, *dv, *logits;
     double *sink, *dsink; /* one value per head, for all of them */
-    double *bias;         /* of a head; NULL: none */
+    double *bias;         /* bias of a head; NULL: none */
     double *dbias;        /* all of it, contiguous; NULL: not wanted */
 } buffers;
 

@@ -12,7 +12,7 @@
 
 typedef struct ordo_ref_head {
     const ordo_problem *problem; /* resolved; gives dims, scale, mask, window, softcap, alibi */
-    int64_t rows, cols;          /* of q and of k held here */
+    int64_t rows, cols;          /* rows of q and of k held here */
     int64_t row0, col0;          /* where they start in the whole sequence */
     int64_t start;               /* columns before it are hidden */
     int64_t diagonal;            /* row i is aligned with column i + diagonal */
@@ -21,7 +21,7 @@ typedef struct ordo_ref_head {
     const double *sink;          /* a logit in addition to those of the keys; NULL = none */
     ordo_block_view blocks;      /* start NULL: no block mask */
 
-    double keep_scale;    /* of what is kept; 0 = no dropout */
+    double keep_scale;    /* factor on what is kept; 0 = no dropout */
     const uint32_t *bits; /* stored keep bits of this head; NULL = generate them from: */
     ordo_keep keep;
     uint32_t bh;

@@ -80,7 +80,7 @@ def climbing(x):
 
 
 def cancelling(x):
-    """Values of alternating sign: outputs are small beside the terms they are summed from."""
+    """Values of alternating sign: outputs are small compared with the terms they are summed from."""
     sign = 1 - 2 * (torch.arange(x["v"].shape[1], device=x["v"].device) % 2)
     v = x["v"] * 0.01 + 8 * sign[None, :, None, None]
     return x | {"v": v.to(x["v"].dtype), "q": x["q"] * 0.1}

@@ -156,7 +156,7 @@ def beside(contest, block, seconds: float) -> dict:
 
 
 class Peer:
-    """PyTorch in a process of its own: it brings its own cuBLASLt."""
+    """PyTorch in a separate process: it brings its own cuBLASLt."""
 
     def __init__(self) -> None:
         program = [sys.executable, str(driver.ROOT / "bench" / "gpu" / "block_peer.py")]

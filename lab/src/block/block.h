@@ -65,7 +65,7 @@ typedef struct block_attention {
     bool backward;
 } block_attention;
 
-typedef struct block_device block_device; /* of the backend */
+typedef struct block_device block_device; /* defined by the backend */
 
 typedef struct block_operations {
     /* The job has been checked. */
@@ -126,9 +126,9 @@ typedef struct block_segment {
 typedef struct block_pipeline {
     block_segment (*segments)[2]; /* job.segments of them, forward and backward; NULL without the
                                    * mode */
-    uint32_t *bits;               /* of one segment after the other */
+    uint32_t *bits;               /* bits of one segment after the other */
     uint64_t keep_bits_bytes;
-    float *dk_sums, *dv_sums; /* of the backward pass, from segment to segment */
+    float *dk_sums, *dv_sums; /* sums of the backward pass, from segment to segment */
     bool down;                /* the backward pass visits the last segment first */
 } block_pipeline;
 
@@ -136,7 +136,7 @@ struct ordo_block_runner {
     ordo_block_job job; /* with a value in place of every default */
     const block_operations *ops;
     block_device *device;
-    ordo_dtype dtype; /* of activations and weights */
+    ordo_dtype dtype; /* type of activations and weights */
     int64_t rows, head_dim, qkv_columns, up_columns;
     ordo_block_extent extents[ORDO_BLOCK_TENSORS];
     void *tensors[ORDO_BLOCK_TENSORS];

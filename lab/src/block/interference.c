@@ -252,7 +252,7 @@ ordo_status ordo_block_interfere(ordo_block_runner *r, double seconds,
 enum { WARPS = 132 * 128, MARKS = 2 };
 
 typedef struct traced {
-    block_stamp *stamps; /* of the warps, on the device */
+    block_stamp *stamps; /* stamps of the warps, on the device */
     uint64_t *marks;     /* around the product, on the device */
     uint32_t *words;
     block_stamp host[WARPS];

@@ -12,7 +12,7 @@ static const double sample_seconds = 0.05, settle_seconds = 0.2;
 /* The samples of one mode. */
 typedef struct samples {
     ordo_block_mode mode;
-    double seconds[SAMPLES_MAX]; /* of one pass, in each sample */
+    double seconds[SAMPLES_MAX]; /* seconds of one pass, in each sample */
     double held;                 /* seconds of all samples */
     int count, passes;           /* samples, and passes in each of them */
     double joules, clocks;       /* over all samples; negative if not known */

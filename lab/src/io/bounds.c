@@ -147,7 +147,7 @@ enum { STEPS = 32 }; /* of R between M and 2M */
 typedef struct sizes {
     double n, k, dk, dv, m; /* rows, columns, widths, fast memory */
     double live;            /* scores */
-    double least;           /* of the widths */
+    double least;           /* least of the widths */
     double ends;            /* words outside of periods: of the gradient */
     bool forward, gradient;
 } sizes;
@@ -216,7 +216,7 @@ static double products_at(const sizes *z, double r)
     const double kappa = backward ? 2.0 / 9 : 1 / (3 * sqrt(3)), charges = z->forward ? 1 : 2;
     const double t = z->m + r, d = z->least, most = r + t * t / (4 * d * d);
     const double none = r / (t * sqrt(t)), all = most / ((z->m + most) * sqrt(z->m + most));
-    const double rho = (none < all ? none : all) / kappa; /* of no fresh scores, and of all */
+    const double rho = (none < all ? none : all) / kappa; /* with no fresh scores, and with all */
     const double weight =
         backward ? 3 * z->dk + 4 / sqrt(3) * z->dv : (z->forward ? 1 : 2) * (z->dk + z->dv);
     const double words = (rho * weight - charges) * z->live;

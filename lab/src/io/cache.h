@@ -23,11 +23,11 @@ typedef struct ordo_io_lru {
     int64_t fills, writebacks;
     struct ordo_io_lru *outer; /* the next level, which receives the misses; or NULL */
     int64_t scratch;           /* first line of scratch memory */
-    int64_t lines;             /* of memory */
+    int64_t lines;             /* lines of memory */
     int64_t held;
     uint32_t head, tail;   /* fully associative: most and least recently used line */
-    uint32_t *next, *prev; /* of each line of memory */
-    uint8_t *state;        /* of each line of memory: HELD, DIRTY */
+    uint32_t *next, *prev; /* neighbours of each line of memory */
+    uint8_t *state;        /* HELD and DIRTY of each line of memory */
     uint32_t *tags;        /* sets: lines, most recently used first */
 } ordo_io_lru;
 

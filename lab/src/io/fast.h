@@ -26,7 +26,7 @@ typedef enum ordo_io_tensor {
     ORDO_IO_T_DV,
     ORDO_IO_T_P, /* scores or probabilities kept in slow memory */
     ORDO_IO_T_DS,
-    ORDO_IO_T_A1, /* of the gradient: inputs, weights and intermediate results */
+    ORDO_IO_T_A1, /* pass gradient: inputs, weights and intermediate results */
     ORDO_IO_T_A3,
     ORDO_IO_T_E,
     ORDO_IO_T_X,

@@ -15,7 +15,7 @@ typedef enum ordo_io_object {
     ORDO_IO_DK,
     ORDO_IO_DV,
     ORDO_IO_DQ_SUM,  /* in f32: twice the granules */
-    ORDO_IO_P,       /* of a panel: boxes of queries and keys */
+    ORDO_IO_P,       /* a panel's: boxes of queries and keys */
     ORDO_IO_DS,      /* likewise */
     ORDO_IO_FACTORS, /* forward, by phases: one f32 per row and 256 keys */
     ORDO_IO_OBJECTS

@@ -7,7 +7,7 @@ enum {
     TILE = 2,            /* granules: 128 queries or keys, the rows of every product */
     SCORE_KEYS = 4,      /* 256 keys of a tile of scores */
     CHUNK = 4,           /* tiles of scores in one unit of the backward pass */
-    PRODUCT_COLUMNS = 4, /* of the result; kernels have 192 where as many units of them do */
+    PRODUCT_COLUMNS = 4, /* columns of the result; kernels have 192 if units do not get more */
 };
 
 static int32_t over(int32_t whole, int32_t part)
@@ -17,9 +17,9 @@ static int32_t over(int32_t whole, int32_t part)
 
 /* A unit: part of a tile of `rows` granules of a head. */
 typedef struct place {
-    int32_t head;     /* of all sequences */
+    int32_t head;     /* counted over all sequences */
     int32_t row;      /* first granule of the tile */
-    int32_t part;     /* of the tile */
+    int32_t part;     /* part of the tile */
     int32_t in_panel; /* the head, counted from the panel's first, sequence by sequence */
 } place;
 

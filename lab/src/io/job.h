@@ -15,8 +15,8 @@ typedef struct ordo_io_job {
     double keep_scale;
     ordo_io_matrix q, k, v, o, lse, sum;
     ordo_io_matrix dout, delta, dq, dk, dv;
-    ordo_io_matrix p, ds;           /* of one panel of rows */
-    ordo_io_matrix a1, a3, e, x, y; /* of the gradient */
+    ordo_io_matrix p, ds;           /* one panel of rows */
+    ordo_io_matrix a1, a3, e, x, y; /* tensors of the pass gradient */
     ordo_io_matrix g;
 } ordo_io_job;
 

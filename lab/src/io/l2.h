@@ -17,7 +17,7 @@ enum { ORDO_IO_GRANULE_ROWS = 64, ORDO_IO_GRANULE = 8192, ORDO_IO_L2_PARTS = 16 
 typedef struct ordo_io_l2 {
     int32_t parts;
     ordo_io_lru part[ORDO_IO_L2_PARTS];
-    uint8_t *seen;         /* of each granule: whether it was read first, or written */
+    uint8_t *seen;         /* for each granule: whether it was read first, or written */
     int64_t copies;        /* granules that came from another part; part[].fills has them, too */
     int64_t asked;         /* granules moved without a cache */
     int64_t first_reads;   /* with a cache that holds everything: granules read, */

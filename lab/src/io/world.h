@@ -8,11 +8,11 @@
 typedef struct ordo_io_world {
     ordo_io_shape shape;
     ordo_io_algorithm algorithm;
-    ordo_io_words predicted; /* of one key head */
+    ordo_io_words predicted; /* words of one key head */
     ordo_io_fast fast;
     ordo_io_job job;
     ordo_dropout dropout;
-    ordo_keep keep; /* of the first key head: query head r % group, row r / group */
+    ordo_keep keep; /* keep bits of the first key head: query head r % group, row r / group */
     double *memory;
     uint8_t *kept;
     uint32_t *batch;

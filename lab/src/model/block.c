@@ -49,7 +49,7 @@ typedef struct parts {
     sum gemms;             /* all four */
     sum hiding;            /* those that can hide the bits */
     double tails;          /* idle time of the last waves of all, in seconds */
-    double tail;           /* of those that hide */
+    double tail;           /* last waves of the GEMMs that hide */
     double gaps_of_passes; /* share of making the bits that runs beside other kernels of a pass */
     double gaps;           /* of it, where the bits are made; a GEMM has none */
 } parts;

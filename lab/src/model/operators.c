@@ -24,10 +24,10 @@ enum { WARP = 32, SCHEDULERS = 4 };
 typedef struct job {
     double seconds; /* alone */
     double use[ORDO_RESOURCES];
-    double steal; /* of making bits: tensor time that it takes from products beside it */
+    double steal; /* making bits: tensor time that it takes from products beside it */
     bool products, bits;
     int64_t stream;
-    int64_t start_with; /* of moved bits: begins no earlier than this kernel; -1: not moved */
+    int64_t start_with; /* moved bits: begin no earlier than this kernel; -1: not moved */
     double start, end, left;
     bool begun, done;
 } job;

@@ -8,7 +8,7 @@
 /* Inputs of the cost model for the backward pass. */
 typedef struct ordo_plan_work {
     double utilization; /* work spread evenly over the workers / makespan */
-    double scores;      /* of all live tiles */
+    double scores;      /* scores of all live tiles */
 } ordo_plan_work;
 
 /* Compute these from the timeline of the steps of the plan, with the costs of the machine. Returns

@@ -78,7 +78,7 @@ typedef enum ordo_constant {
     ORDO_C_FUSED_EXPOSED_BACKWARD,
     ORDO_C_TIME, /* the first of those that ordo_price_time_constant() returns */
     ORDO_C_TIME_LAST = ORDO_C_TIME + 2 * ORDO_PRICE_SIZES * (ORDO_KEEP_MADE + 1) - 1,
-    ORDO_C_START, /* of the same kinds, in the same order */
+    ORDO_C_START, /* start times of the same kinds, in the same order */
     ORDO_C_START_LAST = ORDO_C_START + ORDO_C_TIME_LAST - ORDO_C_TIME,
 
     /* Random numbers, alone and beside a GEMM. */
@@ -121,10 +121,10 @@ typedef enum ordo_constant {
 
 /* Where a value comes from under one calibration. */
 typedef struct ordo_origin {
-    const char *key, *other_key; /* of the machine; the second is used if the first is missing */
+    const char *key, *other_key; /* in the machine file: the second if the first is missing */
     double factor;               /* value = key * factor; 0 = 1 */
     double value;                /* if there is no key */
-    const char *kind, *source;   /* of that value; NULL = there is none */
+    const char *kind, *source;   /* kind and source of that value; NULL = there is none */
     bool needed;                 /* required of GPUs */
 } ordo_origin;
 

@@ -13,9 +13,9 @@
 
 typedef struct ordo_live {
     int64_t *column; /* where each key tile's entries begin, and the end of the last */
-    int32_t *query;  /* of an entry: the query tile, upwards in a column, */
+    int32_t *query;  /* query tile of an entry, upwards in a column, */
     int32_t *before; /* and how many live key tiles below this one it has */
-    int32_t *keys;   /* of a query tile: its live key tiles */
+    int32_t *keys;   /* live key tiles of a query tile */
 } ordo_live;
 
 /* `blocks` has a byte per tile, by query tile and then key tile; 0 hides it. */

@@ -12,7 +12,7 @@
 
 typedef struct stage {
     int64_t rank;
-    double ns; /* of one item */
+    double ns; /* time of one item */
 } stage;
 
 typedef struct relay {

@@ -8,7 +8,7 @@
 #include "sim/heap.h"
 #include "sim/live.h"
 
-enum { ACCUMULATORS_MAX = 1 << 25 }; /* of all heads in flight: 800 MB */
+enum { ACCUMULATORS_MAX = 1 << 25 }; /* accumulators of all heads in flight: 800 MB */
 
 /* One accumulator of one query tile of one head. */
 typedef struct tile {
@@ -19,9 +19,9 @@ typedef struct tile {
 } tile;
 
 typedef struct worker {
-    ordo_walk walk; /* of the unit's head */
+    ordo_walk walk; /* walk of the unit's head */
     ordo_unit unit;
-    tile *tiles;   /* of the unit's head */
+    tile *tiles;   /* query tiles of the unit's head */
     int32_t nth;   /* which key tile of the unit */
     int32_t g, t;  /* query head of the group, step */
     int32_t next;  /* next worker parked on the same tile */
@@ -30,7 +30,7 @@ typedef struct worker {
     int32_t queue, queue_end; /* units that wait for it: in engine.waiting, or -1 */
     bool busy, computed;      /* has a unit; has computed its next step and waits for the turn */
     int64_t begin, ready;
-    int64_t end[ORDO_OVERLAP_MAX];  /* of the latest additions, by step count */
+    int64_t end[ORDO_OVERLAP_MAX];  /* ends of the latest additions, by step count */
     int64_t step[ORDO_OVERLAP_MAX]; /* their recorded indices */
     uint64_t steps;                 /* taken so far */
 } worker;

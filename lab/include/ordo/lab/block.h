@@ -65,13 +65,13 @@ typedef struct ordo_block_job {
     int rounds;               /* of Philox: 0 = 7, or 10; 3 and 5 are experiments, see below */
     int bits;                 /* random bits per element: 0 = 8, or 1..16; 32 with compare */
     ordo_generator generator; /* sliced, ordo's own; or compare, see below */
-    uint64_t seed, offset;    /* of inputs, weights and keep bits */
+    uint64_t seed, offset;    /* seed and offset of inputs, weights and keep bits */
     unsigned modes;           /* 1u << mode for each that will run; 0 = all but pipelined */
     ordo_block_beside beside;
     bool regenerate;          /* the backward pass makes the bits again instead of keeping them */
     bool limit_keep_bits;     /* keep_bits_bytes is the most memory for keep bits */
     uint64_t keep_bits_bytes; /* in use only if limit_keep_bits is true */
-    int64_t segments;         /* of pipelined; 0 = 8; fewer if segments would be short */
+    int64_t segments;         /* segments of pipelined; 0 = 8; fewer if segments would be short */
     int threads;              /* cpu: 0 = as many as the process may use */
 
     /* Products of cuBLASLt: multiprocessors that each may use (0 = all), and whether the smallest
@@ -148,19 +148,19 @@ ORDO_API ordo_status ordo_block_backward(ordo_block_runner *runner);
 typedef struct ordo_block_info {
     int64_t head_dim, kv_heads, mlp;
     double p_used;            /* 0 without dropout */
-    uint64_t keep_bits_bytes; /* of one pass */
+    uint64_t keep_bits_bytes; /* bytes of one pass */
     uint64_t bits_bytes;      /* memory held for keep bits */
-    int64_t segments;         /* of the mode pipelined; 0 if not among the modes */
-    ordo_block_beside beside; /* of the mode overlapped */
-    double flops;             /* of the products and of attention: forward, and backward if run */
-    char numeric_key[160];    /* of the plan of attention */
+    int64_t segments;         /* segments of the mode pipelined; 0 if not among the modes */
+    ordo_block_beside beside; /* products of the mode overlapped */
+    double flops;             /* products and attention: forward, and backward if run */
+    char numeric_key[160];    /* key of the plan of attention */
 } ordo_block_info;
 
 ORDO_API ordo_status ordo_block_query(const ordo_block_runner *runner, ordo_block_info *info);
 
 /* Times of one mode. */
 typedef struct ordo_block_time {
-    double seconds; /* of the passes: median over the samples */
+    double seconds; /* time of the passes: median over the samples */
     double fastest, slowest;
     int samples, passes;     /* passes in all samples together */
     double watts, clock_ghz; /* means of the board, by NVML; negative if not known */
@@ -185,7 +185,7 @@ typedef struct ordo_block_interference {
     double attention, dropping;         /* forward, without dropout and with given bits */
     double fused;                       /* with bits made inside; 0 if not among the modes */
     double backward, backward_dropping; /* the same backward; 0 without backward pass */
-    char algorithm[64];                 /* of the product, as cuBLASLt numbers it */
+    char algorithm[64];                 /* algorithm of the product, as cuBLASLt numbers it */
 } ordo_block_interference;
 
 /* Measure for about `seconds` in all. Returns ORDO_ERR_UNSUPPORTED on the cpu. */
@@ -201,7 +201,7 @@ typedef struct ordo_block_trace {
     double product_begin, product_end, bits_begin, bits_end; /* from the first of all begins */
     double seconds;                                          /* until the last of all ends */
     double inside;   /* share of the warps' time between the marks of the product */
-    int warps, sms;  /* of the bits, and multiprocessors that they ran on */
+    int warps, sms;  /* warps that made bits, and multiprocessors that they ran on */
     bool same_words; /* as libordo made */
     double active[ORDO_BLOCK_TRACE_POINTS]; /* warps that ran, on average in equal parts of it */
 } ordo_block_trace;

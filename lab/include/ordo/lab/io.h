@@ -29,7 +29,7 @@ typedef enum ordo_io_pass {
 } ordo_io_pass;
 
 typedef enum ordo_io_algorithm {
-    ORDO_IO_BEST = 0,   /* of the algorithms that fit, the one that moves the fewest words */
+    ORDO_IO_BEST = 0,   /* the algorithm that moves the fewest words, of those that fit */
     ORDO_IO_NAIVE = 1,  /* element by element; scores stay in slow memory */
     ORDO_IO_FLASH = 2,  /* outer loop over row blocks (forward) or column blocks (backward) */
     ORDO_IO_FLASH1 = 3, /* forward only: outer loop over column blocks */
@@ -60,7 +60,7 @@ typedef struct ordo_io_problem {
     const uint8_t *blocks;
     int64_t block_q, block_k;
     double dropout_p;
-    uint64_t seed;           /* of the inputs and of dropout */
+    uint64_t seed;           /* seed of the inputs and of dropout */
     int64_t cache_words;     /* words of fast memory: M */
     int64_t strip;           /* inner indices moved at a time; 0 = 1 */
     int64_t workspace_words; /* most words that MAT and PHASE keep in slow memory; 0 = no limit */
@@ -255,12 +255,12 @@ ORDO_API ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_prob
  * model: 2-byte operands in shared memory, 4-byte accumulators in registers. The phase form is that
  * of separate kernels, or of chains where ordo_io_chained() says so. */
 typedef struct ordo_io_bytes {
-    int64_t tile_q, tile_k;         /* of flash: the largest that fit on the chip */
+    int64_t tile_q, tile_k;         /* tile of flash: the largest that fit on the chip */
     double flash_reduce, flash_rmw; /* dq added in L2; dq loaded, added and stored */
     double apart, phase;
     double flop_per_byte_flash, flop_per_byte_phase;
     double phase_hbm;   /* bytes per score that phase moves to and from HBM: P and dS, or dS */
-    int64_t apart_rows; /* of a tile of the apart kernel for dq */
+    int64_t apart_rows; /* rows of a tile of the apart kernel for dq */
     /* flop/s at most, five products counted: by the tensor cores, of which apart needs seven
      * products, by L2, and by HBM. 0 if the machine does not give these rates. */
     double flash_flops, apart_flops, phase_flops;

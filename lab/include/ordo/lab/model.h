@@ -34,7 +34,7 @@ ORDO_API void ordo_model_destroy(ordo_model *model);
 typedef struct ordo_model_constant {
     const char *name, *unit;
     const char *kind;   /* "physical", "counted", "fitted", or "choice" for a switch */
-    const char *source; /* of the value: from the machine file or the calibration */
+    const char *source; /* source of the value: the machine file or the calibration */
     const char *about;
     double value;
     bool changed; /* whether ordo_model_set() or ordo_model_scale() changed it */
@@ -58,7 +58,7 @@ ORDO_API const ordo_kernel_counts *ordo_kernel_counts_at(size_t index); /* NULL 
 /* A matrix product (m x k)(k x n). */
 typedef struct ordo_gemm {
     size_t size;              /* sizeof(ordo_gemm) */
-    ordo_precision precision; /* of the operands */
+    ordo_precision precision; /* type of the operands */
     int64_t m, n, k;
 } ordo_gemm;
 #define ORDO_GEMM_INIT ORDO_SIZED(ordo_gemm)
@@ -115,11 +115,11 @@ typedef struct ordo_block {
     int64_t kv_heads; /* 0 = number of heads; must divide it */
     bool causal;
     ordo_rng rng;
-    ordo_block_beside beside; /* GEMMs that can hide making the bits; default: all */
-    int64_t segments;         /* of the pipelined mode; 0 = 8, or fewer if the rows do not divide */
-    int64_t tensor_parallel;  /* ranks that share the heads; 0 = 1 */
+    ordo_block_beside beside;  /* GEMMs that can hide making the bits; default: all */
+    int64_t segments;          /* mode pipelined; 0 = 8, or fewer if the rows do not divide */
+    int64_t tensor_parallel;   /* ranks that share the heads; 0 = 1 */
     int64_t sequence_parallel; /* ranks that share the rows; 0 = 1 */
-    double utilization;        /* of the workers in the backward pass; 0 = 1 */
+    double utilization;        /* share of the workers that work in the backward pass; 0 = 1 */
 } ordo_block;
 #define ORDO_BLOCK_INIT ORDO_SIZED(ordo_block)
 
@@ -142,7 +142,7 @@ typedef struct ordo_block_report {
     ordo_kernel_time attention_made;     /* forward, keep bits made inside */
     ordo_kernel_time attention_backward; /* without dropout */
     ordo_kernel_time rng;                /* making the keep bits in a separate kernel */
-    double gemm_seconds;                 /* of the GEMMs that can hide making the bits */
+    double gemm_seconds;                 /* time of the GEMMs that can hide making the bits */
     double gemm_then_rng;                /* these GEMMs, then the bits */
     double gemm_beside_rng;              /* these GEMMs and the bits at the same time */
     double memory_seconds;               /* layer norms, residuals, activation */
@@ -152,7 +152,7 @@ typedef struct ordo_block_report {
     double exposed;                      /* time of making bits that the GEMMs do not cover */
     double hidden_in_fused;              /* share of the time of making bits that fused hides */
     double keep_bits_bytes[ORDO_DROPOUT_MODES]; /* memory for bits in each mode */
-    int64_t segments;                           /* of the pipelined mode */
+    int64_t segments;                           /* segments of the pipelined mode */
     bool keep_bits_fit; /* the bits of all scores fit the machine's memory */
     bool coresident;    /* both kernels fit one multiprocessor together */
     double overlapped_over_sequential, overlapped_over_fused, fused_over_sequential;
@@ -177,7 +177,7 @@ typedef enum ordo_operator_kind {
     ORDO_OPERATOR_RNG = 2,        /* makes keep bits */
     ORDO_OPERATOR_MEMORY = 3,     /* only moves bytes: norm, activation, optimizer */
     ORDO_OPERATOR_ALL_REDUCE = 4, /* over the link between devices */
-    ORDO_OPERATOR_MEASURED = 5    /* of a known time and use of resources */
+    ORDO_OPERATOR_MEASURED = 5    /* a known time and use of resources */
 } ordo_operator_kind;
 
 /* What kernels that run at the same time share. */
@@ -210,7 +210,7 @@ typedef struct ordo_operator {
 typedef struct ordo_operator_time {
     double seconds;        /* alone */
     double start, end;     /* with the bits at their best place */
-    double beside_seconds; /* of the list if the bits start with this kernel; 0: not possible */
+    double beside_seconds; /* total if the bits start with this kernel; 0: not possible */
 } ordo_operator_time;
 
 typedef struct ordo_overlap_report {

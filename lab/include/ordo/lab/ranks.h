@@ -24,13 +24,13 @@ enum { ORDO_RANKS_METHODS = 3 };
 typedef struct ordo_rank_problem {
     size_t size; /* sizeof(ordo_rank_problem) */
     int64_t ranks;
-    int64_t rows, batch, heads, kv_heads, head_dim; /* of whole sequences; kv_heads 0 = heads */
+    int64_t rows, batch, heads, kv_heads, head_dim; /* whole sequences; kv_heads 0 = heads */
     int64_t element_bytes;                          /* 0 = 2 */
     ordo_mask mask;                                 /* full or causal */
     bool zigzag;                                    /* rank r has chunks r and 2n - 1 - r of 2n */
     bool record;                                    /* keep every span */
-    double flop_per_s;       /* of one rank, in matrix products of attention */
-    double link_bytes_per_s; /* of one rank, in one direction */
+    double flop_per_s;       /* rate of one rank, in matrix products of attention */
+    double link_bytes_per_s; /* rate of one rank, in one direction */
     double link_ns;          /* latency of one message */
 } ordo_rank_problem;
 
@@ -44,7 +44,7 @@ typedef struct ordo_rank_info {
     double ideal_ns;     /* seven products, divided evenly, without a message */
     double utilization;  /* computing / (ranks * time) */
     double sent_bytes;   /* by the rank that sends most */
-    double memory_bytes; /* of the rank that holds most: its own tensors and the buffers */
+    double memory_bytes; /* bytes of the rank that holds most: its own tensors and the buffers */
 } ordo_rank_info;
 
 typedef enum ordo_rank_work {

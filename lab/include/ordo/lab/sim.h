@@ -20,7 +20,7 @@ typedef struct ordo_schedule {
     int64_t ratio_num, ratio_den;   /* Bk/Bq; 0/0 = query_tiles/key_tiles, or 1 without them */
     int64_t heads, workers;
     ordo_order order;
-    int64_t group;        /* of shift and symmetric; 0 = ORDO_GROUP_WAVES */
+    int64_t group;        /* group of shift and symmetric; 0 = ORDO_GROUP_WAVES */
     int64_t accumulators; /* per query tile; 0 = 1 */
     ordo_issue issue;
     int64_t section;    /* heads per section of ORDO_ISSUE_KEY; 0 = all */

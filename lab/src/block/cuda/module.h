@@ -16,7 +16,7 @@ extern "C" {
 #define ORDO_BLOCK_CUDA_ABI   2
 #define ORDO_BLOCK_CUDA_ENTRY "ordo_block_cuda_table"
 
-typedef struct block_cuda block_cuda; /* cuBLASLt and memory of its own, on one device */
+typedef struct block_cuda block_cuda; /* cuBLASLt and its memory, on one device */
 
 /* How the products are made. */
 typedef struct block_cuda_options {
@@ -45,7 +45,7 @@ typedef struct block_stamp {
  * grid, takes every warps-th block of words. */
 typedef struct block_traced {
     uint32_t *words;
-    uint64_t blocks; /* of words */
+    uint64_t blocks; /* blocks of words */
     int64_t across, head_blocks;
     uint64_t seed, offset;
     uint32_t threshold;

@@ -44,7 +44,7 @@ static struct {
 struct prepared {
     bool ready;
     cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t first, second, result; /* of cuBLASLt: our B, A and C */
+    cublasLtMatrixLayout_t first, second, result; /* cuBLASLt's A, B and result: our B, A and C */
     cublasLtMatmulAlgo_t algorithm;
     uint8_t *weight; /* fp8: B, if it is a weight */
     bool weight_ready;
