@@ -37,7 +37,7 @@ TEST(refusals)
            "multiple of 4");
     REFUSE(f, backward, c->dsink = (float *)((char *)f->dsink + 1), ORDO_ERR_ALIGN, "dsink");
     REFUSE(f, backward, c->dsink = f->sink + 1, ORDO_ERR_ARGUMENT, "sink and dsink overlap");
-    REFUSE(f, backward, c->dsink = f->dsink_parts + 2, ORDO_ERR_ARGUMENT, "dsink", "overlap");
+    REFUSE(f, backward, c->dsink = f->dsink_parts + 5, ORDO_ERR_ARGUMENT, "dsink", "overlap");
     REFUSE(f, backward, c->dsink_parts = f->dq, ORDO_ERR_ARGUMENT, "dq and dsink_parts overlap");
     REFUSE(f, forward, c->sink = f->o, ORDO_ERR_ARGUMENT, "o and sink overlap");
     fixture_destroy(f);

@@ -471,7 +471,9 @@ TEST(cores_respect_quotas)
     write_file("/sys/fs/cgroup/a/cpu.max", "rubbish\n");
     CHECK_INT(ordo_cores(root, NULL), all);
 
-    write_file("/proc/self/cgroup", "5:cpuset:/\n4:cpu,cpuacct:/only/on/the/host\n");
+    write_file("/proc/self/cgroup", "5:cpuset:/other\n4:cpu,cpuacct:/only/on/the/host\n");
+    write_file("/sys/fs/cgroup/cpu/other/cpu.cfs_quota_us", "100000\n"); /* not of this process */
+    write_file("/sys/fs/cgroup/cpu/other/cpu.cfs_period_us", "100000\n");
     write_file("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
     write_file("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     CHECK_INT(ordo_cores(root, NULL), all);

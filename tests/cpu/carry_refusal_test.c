@@ -17,7 +17,8 @@ static void refusal_open(refusal *r, const ordo_plan_options *options, int64_t r
     p->batch = p->heads = p->kv_heads = 1;
     p->q_len = rows;
     p->kv_len = 128;
-    p->head_dim = p->v_head_dim = 8;
+    p->head_dim = 8;
+    p->v_head_dim = 12;
     p->shard.row0 = row0;
     p->shard.q_total = total;
     case_open(&r->c, 4);
@@ -70,7 +71,7 @@ TEST(wrong_sums_are_refused)
     REFUSE(c->carry = 0, ORDO_ERR_ARGUMENT, "dk_sums given", "carry 0");
     REFUSE((c->carry = 0, c->dk_sums = NULL), ORDO_ERR_ARGUMENT, "dv_sums given", "carry 0");
     REFUSE(c->dk_sums = NULL, ORDO_ERR_ARGUMENT, "dk_sums NULL", "1024 f32 values");
-    REFUSE(c->dv_sums = NULL, ORDO_ERR_ARGUMENT, "dv_sums NULL", "1024 f32 values");
+    REFUSE(c->dv_sums = NULL, ORDO_ERR_ARGUMENT, "dv_sums NULL", "1536 f32 values");
     REFUSE(c->dk_sums = (float *)((char *)r.dk + 2), ORDO_ERR_ALIGN, "dk_sums", "multiple of 4");
     REFUSE(c->dk_sums = c->q.data, ORDO_ERR_ARGUMENT, "q and dk_sums", "overlap");
     REFUSE(c->dv_sums = r.dk + 1023, ORDO_ERR_ARGUMENT, "dk_sums and dv_sums", "overlap");

@@ -88,6 +88,9 @@ static void compare(ordo_backend backend, ordo_dtype dtype, double tolerance)
         lse[1][x] = -INFINITY;
     CHECK(ordo_attention_combine(plan, &merge) == ORDO_OK);
     CHECK(case_get(&c, merge.o.data, 0) == 0 && merge.lse[0] == -INFINITY);
+    lse[0][0] = NAN;
+    CHECK(ordo_attention_combine(plan, &merge) == ORDO_OK);
+    CHECK(isnan(case_get(&c, merge.o.data, 0)) && isnan(merge.lse[0]));
 
     for (int x = 0; x < PARTS; x++) {
         free(o_parts[x].data);

@@ -40,6 +40,7 @@ TEST(xxh64_known_answers)
         { "", 0xef46db3751d8e999 },
         { "a", 0xd24ec4f1a98c6e5b },
         { "abc", 0x44bc2cf5ad770999 },
+        { "test", 0x4fdcca5ddb678139 },
         { "Nobody inspects the spammish repetition", 0xfbcea83c8a378bf1 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -159,7 +160,7 @@ TEST(refusals)
     REFUSED(ORDO_ERR_ARGUMENT, "spans[1].data NULL: expected 70000 bytes");
     spans[1] = (ordo_bytes) { digests, 8 };
     REFUSED(ORDO_ERR_ARGUMENT, "digests: expected no overlap with spans[1].data");
-    spans[1] = (ordo_bytes) { room, 8 };
+    spans[1] = (ordo_bytes) { room + 1, 8 };
     REFUSED(ORDO_ERR_ARGUMENT, "workspace: expected no overlap with spans[1].data");
     spans[1] = (ordo_bytes) { data, UINT64_MAX };
     REFUSED(ORDO_ERR_OVERFLOW, "spans[1].bytes 18446744073709551615");
