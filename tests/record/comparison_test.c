@@ -24,11 +24,11 @@ static void write_step(FILE *out, said s)
     const unsigned long long o = (unsigned long long)s.step << 32;
     fprintf(out,
             "{\"step\":%" PRId64 ",\"loss\":\"%016llx\",\"loss_value\":%g,\"batch\":%s,"
-            "\"seeds\":%s,\"plans\":[\"ordo-plan/1 %s workers=%d predicted_ns=7 key=x\"],"
+            "\"seeds\":%s,\"plans\":[\"ordo-plan/1 %s workers=%d predicted_ns=%d key=x\"],"
             "\"weights\":{\"b.w\":\"%016llx\",\"a.w\":\"%016llx\"},"
             "\"gradients\":{\"b.w\":\"%016llx\",\"a.w\":\"%016llx\"}}\n",
             s.step, s.loss + o, 2.5 - 0.01 * (double)s.step, s.batch, s.seeds, s.plan, (int)s.w0,
-            s.w1 + o, s.w0 + o, s.g1 + o, s.g0 + o);
+            (int)s.w0, s.w1 + o, s.w0 + o, s.g1 + o, s.g0 + o);
 }
 
 static FILE *begin(const char *path, const char *header)
@@ -175,6 +175,9 @@ TEST(first_difference_and_cause)
               s);
     expect("gradient a.w", ORDO_CAUSE_VERSION | ORDO_CAUSE_DEVICE,
            "another version: \"torch\":\"2.11\" | \"torch\":\"2.12\"; another device");
+    s.plan = "k=2"; /* other ranks have other plans */
+    write_run(path_b, "{\"ordo_record\":1,\"ranks\":2}\n", s);
+    expect("gradient a.w", ORDO_CAUSE_RANKS, "another number of ranks: 1 | 2");
 }
 
 /* Another plan line or version alone changes no bit: equal. Seeds are those of a rank. */
@@ -260,6 +263,7 @@ TEST(damaged_lines_are_counted)
     said s = usual;
     s.step = 1;
     write_step(out, s);
+    fputs(HEADER, out); /* where no line was cut off */
     fclose(out);
     const ordo_comparison_info info = compare(&c);
     CHECK(info.equal);
