@@ -46,7 +46,7 @@ status 0 run --device ref --seq 8
 prints "plan       ordo-plan"
 
 # Segments of rows: the digests of bits made inside, whatever their number.
-drops="--device cpu --seq 300 --heads 2 --dim 16 --mask causal --dropout 0.1"
+drops="--device cpu --seq 300 --heads 2 --dim 16 --v-dim 24 --mask causal --dropout 0.1"
 # shellcheck disable=SC2086 # a list of words
 {
     json run $drops --dropout-mode fused
