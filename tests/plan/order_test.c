@@ -117,6 +117,16 @@ TEST(shift_in_groups)
     CHECK_TEXT(sum_of(&run, 3), "1 0 3 2");
 }
 
+/* Waves of three workers over heads of four tiles: one that a head leaves goes on in the next. */
+TEST(waves_go_on_in_the_next_head)
+{
+    const ordo_run run = run_of(false, 4, 1, 4, 1, 2, 3, ORDO_ORDER_SHIFT, ORDO_ASSIGN_PINNED);
+    CHECK_TEXT(steps_of(&run, 0, 2), "2#0 3#0 0#1 1#2"); /* beside 0 and 1 */
+    CHECK_TEXT(steps_of(&run, 0, 3), "0#3 1#3 2#3 3#3"); /* alone */
+    CHECK_TEXT(steps_of(&run, 1, 1), "1#0 2#0 3#0 0#1"); /* beside 0 */
+    CHECK_TEXT(steps_of(&run, 1, 3), "1#2 2#2 3#2 0#3"); /* beside 2 */
+}
+
 /* Odd tile counts fold with a tile that does not exist; ragged ones too. */
 TEST(symmetric_of_an_odd_count)
 {

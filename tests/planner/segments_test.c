@@ -169,6 +169,8 @@ TEST(refusals)
         r, 0, 1, ORDO_ERR_ARGUMENT,
         "keep_bits_memory 1: the keep bits of two segments of 64 rows take 262144 bytes; expected "
         "that or more");
+    refuse(r, 0, 262143, ORDO_ERR_ARGUMENT,
+           "keep_bits_memory 262143: the keep bits of two segments");
     refuse(r, 2, 262144, ORDO_ERR_ARGUMENT,
            "keep_bits_memory 262144: the keep bits of two segments of 512 rows take 2097152 bytes");
     refuse(r, 1, 262144, ORDO_ERR_ARGUMENT,
