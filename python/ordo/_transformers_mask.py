@@ -303,14 +303,6 @@ class Mask(Tensor):
             return func(*args, **kwargs)
 
 
-def shape_of(mask: Tensor) -> tuple[int, ...]:
-    """The shape of a mask, without the way that Mask takes to its elements."""
-    if torch.compiler.is_compiling() or not isinstance(mask, Mask):
-        return tuple(mask.shape)
-    with torch._C.DisableTorchFunctionSubclass():
-        return tuple(mask.shape)
-
-
 def _moved(mask: Mask, there: Tensor) -> Mask:
     """The same mask with the type and on the device of `there`."""
     if there.dtype == mask.dtype and there.device == mask.device:

@@ -29,7 +29,6 @@ from ._transformers_mask import (
     attention_mask,
     own_code,
     pattern_of,
-    shape_of,
     warn_of_own_code,
 )
 from ._transformers_padding import Packed, Tokens, of_chunks, of_runs, of_valid, once, right_padded, taken
@@ -238,7 +237,7 @@ def _pattern(
     """Which keys each query sees."""
     made = pattern_of(mask)
     if mask is not None and made is not None:
-        expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), shape_of(mask)
+        expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), tuple(mask.shape)
         if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
             p = made  # torch.compile does not trace _replace() of all that is here
             valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (p.valid, p.packing))
@@ -274,8 +273,7 @@ def _refuse(given: dict[str, Any]) -> None:
 def _longest(ends: Tensor, given: int | None) -> int:
     if given is not None:
         return given
-    longest: int = once(ends, "longest", lambda x: x.diff().max().item())
-    return longest
+    return once(ends, "longest", lambda x: x.diff().max().item())  # type: ignore[no-any-return]
 
 
 def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:
@@ -287,10 +285,7 @@ def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:
     if pattern is None or not pattern.bare or position_ids.shape != (1, rows) or rows < 2:
         return
 
-    def compute(positions: Tensor) -> bool:
-        return bool((positions.diff(dim=-1) != 1).any())
-
-    if once(position_ids, "restarts", compute):
+    if once(position_ids, "restarts", lambda positions: bool((positions.diff(dim=-1) != 1).any())):
         raise Error(
             "unsupported",
             "position_ids that do not run on by 1, beside a cache and no attention_mask: expected "

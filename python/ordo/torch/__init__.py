@@ -1,15 +1,7 @@
 """ordo for PyTorch: attention with gradients, the same bits every run, dropout included.
 
-    from ordo.torch import attention             # or flash_attn_func, FlashAttention-2 signature
-    o, lse = attention(q, k, v, causal=True, dropout_p=0.1)
-
-    ordo.torch.register()                             # F.scaled_dot_product_attention runs on ordo
-    torch.nn.attention.activate_flash_attention_impl("ORDO")
-
-    ordo.transformers.register()                      # AutoModel...(attn_implementation="ordo")
-
-CPU and CUDA tensors; torch.compile, activation checkpointing, CUDA graphs, autocast. Needs PyTorch
-2.10 or later, and libordo_torch.so, whose operators are compiled to PyTorch's stable ABI.
+docs/guide/torch.md. Needs PyTorch 2.10 or later, and libordo_torch.so, whose operators are compiled to
+PyTorch's stable ABI.
 """
 
 from ..run._reproducible import Reproducible, Setting, reproducible

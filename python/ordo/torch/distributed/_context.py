@@ -72,8 +72,7 @@ class Given(NamedTuple):
     q: Tensor  # (1, row, head, dim) of packed sequences, too
     k: Tensor
     v: Tensor
-    a: Arguments  # with lists of lengths on the device
-    lists: Lists  # rng, sequence_ids and slopes
+    a: Arguments  # with lists on the device, and as rng_state what is given or drawn
     rules: Rules
     facts: Facts
 
@@ -91,7 +90,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         if a.shard is not None and getattr(a.shard, name):
             wrong = f"shard.{name} {getattr(a.shard, name)}"
             raise Error("argument", f"{wrong}: expected 0; the layout places rows")
-    given, packed = a, a.cu_q is not None
+    packed = a.cu_q is not None
     check_packed(a)
     if packed:
         q, k, v = q[None], k[None], v[None]
@@ -114,6 +113,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         check(*some, Lists(slopes=slopes, **lists))
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     own_draw, pair = a.seed is None and a.rng_state is None, None if rng is None else rng.tolist()
+    a = a._replace(seed=None, generator=None, rng_state=rng, slopes=slopes)
     facts = {
         "packed": packed, "method": method, "layout": layout, "dtype": str(q.dtype),
         "device": q.device.type, "batch": q.shape[0], "rows": q.shape[-3],
@@ -125,29 +125,29 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
     for name, x in (("q", q), ("k", k), ("v", v)):
         facts[f"{name}.requires_grad"] = torch.is_grad_enabled() and x.requires_grad
     for name in (*_LISTS, "slopes"):
-        x = getattr(given, name)
+        x = getattr(a, name)
         facts[name] = None if x is None else x.tolist()
-    return Given(q, k, v, a, Lists(rng, sequence_ids=a.sequence_ids, slopes=slopes), rules, facts)
+    return Given(q, k, v, a, rules, facts)
 
 
 # ---- what all ranks know alike ----
 
 
 def _attend(ranks: Ranks, given: Given, found: Sequence[Facts]) -> tuple[Tensor, Tensor]:
-    q, k, v, a, lists, rules, facts = given
+    q, k, v, a, rules, facts = given
     method, layout = facts["method"], facts["layout"]
     rows, columns = (rows_of([each[name] for each in found], layout) for name in ("rows", "columns"))
     documents = _documents(facts, rows.total, columns.total)
     if facts["drawn"] is not None:
-        lists = lists._replace(rng=rng_of(q, found[0]["drawn"]))
+        a = a._replace(rng_state=rng_of(q, found[0]["drawn"]))
+    lists = Lists(a.rng_state, sequence_ids=a.sequence_ids, slopes=a.slopes)
     job = Job(ranks, rows, columns, documents, rules, q.shape[-2], k.shape[-2], lists)
     if method == "auto":
         method = choose(job, facts["device"])
-    whole = a._replace(seed=None, rng_state=lists.rng, generator=None, slopes=lists.slopes)
     packed = facts["packed"]
     if method == "heads":
         q, k, v = (x[0] for x in (q, k, v)) if packed else (q, k, v)
-        return _heads.attend(ranks, rows, columns, q, k, v, whole)
+        return _heads.attend(ranks, rows, columns, q, k, v, a)
     gathers = method == "gather"
     way: Any = (job.kv_heads, gradients_by_gather) if gathers else (1, gradients_by_relay)
     if not packed:

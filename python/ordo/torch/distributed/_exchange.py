@@ -85,22 +85,14 @@ class Form(NamedTuple):
 
 def pack(tensors: Sequence[Tensor], buffer: Tensor) -> None:
     """Write tensors into a buffer of bytes, one behind the other."""
-    at = 0
-    for x in tensors:
-        form = Form.of(x)
-        view(buffer[at : at + form.room()], form).copy_(x)
-        at += form.room()
-
-
-def view(part: Tensor, form: Form) -> Tensor:
-    """Bytes as a tensor, without a copy."""
-    return part[: form.size()].view(form.dtype).view(form.shape)
+    for part, x in zip(unpack(buffer, [Form.of(x) for x in tensors]), tensors):
+        part.copy_(x)
 
 
 def unpack(buffer: Tensor, forms: Sequence[Form]) -> list[Tensor]:
     """Views of the tensors that pack() wrote."""
-    ends = list(itertools.accumulate((form.room() for form in forms), initial=0))
-    return [view(buffer[a:b], form) for a, b, form in zip(ends, ends[1:], forms)]
+    begins = itertools.accumulate((form.room() for form in forms), initial=0)
+    return [buffer[a : a + x.size()].view(x.dtype).view(x.shape) for a, x in zip(begins, forms)]
 
 
 def gather(

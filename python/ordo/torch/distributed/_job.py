@@ -68,7 +68,7 @@ def parts(job: Job, along: str) -> Iterator[tuple[Document, Chunk]]:
 # ---- tensors ----
 
 Around = tuple[int, int]  # rows of zeros in front of a part and behind it
-ROW_AXES = (1, 1, -1, 1, -1)  # of the tensors of Saved
+ROW_AXES, HEAD_AXES = (1, 1, -1, 1, -1), (2, 2, 1, 2, 1)  # of the tensors of Saved
 
 
 def cut(
@@ -85,9 +85,7 @@ def cut(
 def cut_rows(
     x: Saved, document: Document, span: tuple[int, int], around: Around = (0, 0)
 ) -> Saved:
-    made = (None if y is None else cut(y, axis, document, span, around)
-            for y, axis in zip(x, ROW_AXES))  # fmt: skip
-    return Saved(*made)
+    return Saved(*(cut(y, axis, document, span, around) for y, axis in zip(x, ROW_AXES)))
 
 
 def part_call(

@@ -18,7 +18,7 @@ from ..._library import Error
 from .._sum import check_alike
 from ._agree import agree
 from ._exchange import Ranks
-from ._tree import Node, Summed, fold, nodes_of
+from ._tree import Counter, Node, add_tensors, fold, nodes_of
 
 _ALIGN = 64  # elements: slices of an all-reduce begin at a multiple of 16 bytes
 
@@ -83,27 +83,19 @@ def reduce_slice(
     if ranks > 1:
         leaf_only = all(node.level == 0 for each in shares.nodes for node in each)
         wire = like.dtype if leaf_only else torch.float32
-        send = like.new_empty((ranks, len(nodes), width), dtype=wire)
-        for x, flat in enumerate(sums):
-            _scatter_rows(send[:, x], flat)
+        send = like.new_empty((len(nodes), ranks * width), dtype=wire)
+        for row, flat in zip(send, sums):
+            row[: flat.numel()] = flat
+            row[flat.numel() :] = 0
+        slices = send.view(len(nodes), ranks, width).transpose(0, 1).reshape(-1)
         counts = [len(each) * width for each in shares.nodes]
         received = like.new_empty(sum(counts), dtype=wire)
         given = [len(nodes) * width] * ranks
-        dist.all_to_all_single(received, send.view(-1), counts, given, group=group)
+        dist.all_to_all_single(received, slices, counts, given, group=group)
         nodes = [node for each in shares.nodes for node in each]
         sums = received.view(len(nodes), width).unbind(0)
     root = fold(nodes, sums, shares.leaves)
     return root.div_(shares.leaves) if mean else root
-
-
-def _scatter_rows(rows: Tensor, flat: Tensor) -> None:
-    """rows[r] = part r of `flat`, zeros behind its end."""
-    width = rows.shape[1]
-    whole, rest = divmod(flat.numel(), width) if width else (0, 0)
-    rows[:whole].copy_(flat[: whole * width].view(whole, width))
-    if whole < rows.shape[0]:
-        rows[whole:].zero_()
-        rows[whole, :rest].copy_(flat[whole * width :])
 
 
 def reduce_all(
@@ -147,7 +139,7 @@ def _agreed(
     lists = [range(sum(counts[:r]), sum(counts[: r + 1])) for r in range(ranks.size)]
     if owned is not None:
         lists = [each["owned"] for each in found]
-    shares, summed = Shares(what, ranks, lists, sum(counts)), Summed()
+    shares, summed = Shares(what, ranks, lists, sum(counts)), Counter(add_tensors)
     for leaf, index in zip(leaves, lists[ranks.rank]):
         summed.push(Node(0, index), [leaf.detach().reshape(-1)])
     known = next(each for each in found if "shape" in each)

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from ..._library import Error
 from ._ordered import reduce_slice
 from ._ordered_gradients import Owner
-from ._tree import Node, Summed
+from ._tree import Counter, Node, add_tensors
 
 
 class OrderedFSDP(Owner):
@@ -90,7 +90,7 @@ class _ReduceScatter:
         self.restart()
 
     def restart(self) -> None:
-        self._summed = Summed()
+        self._summed = Counter(add_tensors)
         self._calls, self._elements = 0, 0
 
     def close(self, rounds: int) -> None:

@@ -17,9 +17,9 @@ from ..._library import Error
 from ._agree import agree
 from ._exchange import Ranks
 from ._ordered import Shares, owned_micro_batches, reduce_all
-from ._tree import Node, Summed
+from ._tree import Counter, Node, add_tensors
 
-_BUCKET = 16 << 20  # elements that are exchanged at once
+_BUCKET = 16 << 20  # elements that are exchanged at once, and the rest of a parameter
 
 
 class Owner:
@@ -80,7 +80,7 @@ class OrderedGradients(Owner):
 
     def _restart(self) -> None:
         """Begin the next step."""
-        self._summed, self._taken = Summed(), 0
+        self._summed, self._taken = Counter(add_tensors), 0
         self._seen = [False] * len(self.parameters)
 
     @contextmanager
@@ -134,18 +134,13 @@ class OrderedGradients(Owner):
                 parameter.grad = made.view(parameter.shape).to(parameter.dtype)
         self._restart()
 
-    def _buckets(self, places: Sequence[int]) -> Iterator[list[int]]:
+    def _buckets(self, places: Sequence[int]) -> Iterable[list[int]]:
         """The places by types and devices of parameters, as many as are exchanged at once."""
-        kinds: dict[Any, list[int]] = {}
+        buckets: dict[Any, list[int]] = {}
+        elements = 0
         for x in places:
-            kinds.setdefault((self.parameters[x].dtype, self.parameters[x].device), []).append(x)
-        for each in kinds.values():
-            bucket: list[int] = []
-            room = _BUCKET
-            for x in each:
-                if bucket and self.parameters[x].numel() > room:
-                    yield bucket
-                    bucket, room = [], _BUCKET
-                bucket.append(x)
-                room -= self.parameters[x].numel()
-            yield bucket
+            parameter = self.parameters[x]
+            kind = parameter.dtype, parameter.device, elements // _BUCKET
+            buckets.setdefault(kind, []).append(x)
+            elements += parameter.numel()
+        return buckets.values()

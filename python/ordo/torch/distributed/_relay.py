@@ -30,6 +30,7 @@ from .._inputs import call_of, plan_of
 from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums
 from ._exchange import Form, Move, move
 from ._job import (
+    HEAD_AXES,
     ROW_AXES,
     WHAT,
     Document,
@@ -237,14 +238,11 @@ def _compute(
     """Compute a stage of a key head: write dq, and return the packet, after the last stage dk and dv."""
     k, v, *sums = packet
     group, last = job.heads // job.kv_heads, len(chain.stages) - 1
-    heads = slice(h * group, (h + 1) * group)
-    q, o, lse, dout, dlse = rows
-    some = Saved(q[:, :, heads], o[:, :, heads], lse[:, heads], dout[:, :, heads],
-                 None if dlse is None else dlse[:, heads])  # fmt: skip
+    some = Saved(*(x.narrow(axis, h * group, group) for x, axis in zip(rows, HEAD_AXES)))
     lists, rules = part_call(job, Heads(h, 1), chain.document, (chain.stages[s].first, 0))
     carry = (CARRY_IN if s > 0 else 0) | (CARRY_OUT if s < last else 0)
     carried = Sums(sums[0], sums[1], carry) if carry else None
-    dq[:, :, heads], *written = _parts.backward(
+    dq[:, :, h * group : (h + 1) * group], *written = _parts.backward(
         some, k, v, lists, rules, 0 if s == last else f.NO_DKV, carried
     )
     return written if s == last else list(packet)

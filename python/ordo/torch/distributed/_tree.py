@@ -8,6 +8,7 @@ all its own; the rest of the tree is added where the nodes of all ranks meet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -49,7 +50,7 @@ class Counter(Generic[T]):
     """
 
     def __init__(self, add: Callable[[int, T, T], T], leaves: int | None = None) -> None:
-        self._add, self._leaves = add, leaves
+        self._add, self._leaves = add, math.inf if leaves is None else leaves
         self.nodes: list[Node] = []
         self.sums: list[T] = []
 
@@ -58,18 +59,11 @@ class Counter(Generic[T]):
             if self.nodes[-1] == node.left:
                 self.nodes.pop()
                 value = self._add(node.level, self.sums.pop(), value)
-            elif self._has_right(node):
-                break
+            elif node.left is not None or node.index == 0 or node.first + (1 << node.level) < self._leaves:
+                break  # a right child, or a left one with a right sibling
             node = node.parent
         self.nodes.append(node)
         self.sums.append(value)
-
-    def _has_right(self, node: Node) -> bool:
-        """Whether `node` stays: a right child, or a left child with a right sibling."""
-        end = node.first + (1 << node.level)
-        if node.left is not None or node.index == 0 or self._leaves is None:
-            return True
-        return end < self._leaves
 
 
 def nodes_of(leaves: Iterable[int]) -> list[Node]:
@@ -83,13 +77,6 @@ def nodes_of(leaves: Iterable[int]) -> list[Node]:
 def add_tensors(level: int, left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
     """left + right, tensor by tensor; sums of level 1 and above are ours, and are overwritten."""
     return [add_two(a, b, a if level > 0 else None) for a, b in zip(left, right)]
-
-
-class Summed(Counter[Sequence[Tensor]]):
-    """A Counter of tensors: those of each node side by side."""
-
-    def __init__(self) -> None:
-        super().__init__(add_tensors)
 
 
 def fold(nodes: Sequence[Node], sums: Sequence[Tensor], leaves: int) -> Tensor:
