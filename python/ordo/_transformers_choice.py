@@ -49,14 +49,8 @@ def _seen(pattern: Pattern, rows: int, keys: int, device: Any) -> Tensor:
     """Which keys each query sees, (batch or 1, query, key): those of padding see none."""
     key = torch.arange(keys, device=device)
     row = torch.arange(keys - rows, keys, device=device)[:, None]
-    (left, right), seen = pattern.window, torch.ones(rows, keys, dtype=torch.bool, device=device)
-    if pattern.causal:
-        seen = seen & (key <= row)
-    if left >= 0:
-        seen = seen & (key >= row - left)
-    if right >= 0:
-        seen = seen & (key <= row + right)
-    seen = seen[None]
+    left, right = (keys if side < 0 else side for side in pattern.window)
+    seen = ((key >= row - left) & (key <= row + (0 if pattern.causal else right)))[None]
     groups = pattern.packing
     if pattern.chunk is not None and pattern.shift is not None:
         groups = (key + pattern.shift.view(-1, 1)).div(pattern.chunk, rounding_mode="floor")

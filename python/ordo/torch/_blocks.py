@@ -122,9 +122,8 @@ def block_mask(
 ) -> BlockMask:
     """A block mask of torch.nn.attention.flex_attention as it is now, as an ordo.BlockMask.
 
-    Its full blocks are whole. The elements of the others are those of its mask_mod, of which each
-    row has to see one interval of columns: documents, causal masks and windows do. Waits for the
-    device of the mask. What is written to its lists or to tensors of its rule later does not count.
+    Of its partial blocks each row has to see one interval of columns. Waits for the device of the mask.
+    What is written to its lists or to tensors of its rule later does not count.
 
     Lists that all sequences or heads share are those of b or h 0: a mask_mod that depends on b or h
     is refused then, unless `batch` or `heads`, of the calls that the result is for, is 1.

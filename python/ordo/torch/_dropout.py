@@ -20,14 +20,10 @@ _limit: int | float = _SHARE
 
 
 def set_keep_bits_memory(limit: int | float | None) -> None:
-    """Limit the memory of keep bits on each device: bytes (an int) or a share of the free memory
-    (a float, more than 0 and at most 1). None is the default, an eighth of the free memory.
-
-    The free memory is what is free when bits are first made on a device after this call. Bits that
-    no longer fit are not kept for the backward pass but made again; if those of a call do not fit,
-    passes run in segments of rows, with the bits of two segments in memory, or, if these do not fit
-    either, make their own bits while they use them, which needs no memory and takes longer. No bit
-    of a result depends on the limit. To make none ahead, set ORDO_DROPOUT_MODE=fused.
+    """Limit the memory of keep bits on each device: bytes (an int) or a share of the memory that is
+    free when bits are first made after this call (a float, more than 0 and at most 1). None is the
+    default, an eighth. No bit of a result depends on the limit: docs/guide/torch.md says what is done
+    with bits that do not fit. To make none ahead, set ORDO_DROPOUT_MODE=fused.
     """
     global _limit
     share = isinstance(limit, float) and 0 < limit <= 1
@@ -136,11 +132,8 @@ def prepare_dropout(
     stream: torch.cuda.Stream | None = None,
     **keywords: Any,
 ) -> PreparedDropout:
-    """Draw seed and offset now, and make the keep bits of a call while other work runs.
-
-        made = prepare_dropout(q_shape, dropout_p=0.1, device=x.device, causal=True)
-        q, k, v = project(x)
-        o, lse = attention(q, k, v, causal=True, dropout_p=0.1, prepared=made)
+    """Draw seed and offset now, and make the keep bits of a call, which is given the result as `prepared`,
+    while other work runs.
 
     q_shape and k_shape (None: the same) are those of q and k in attention(), and so are the other
     keywords: those of dropout, of packed sequences, causal, shard. dtype is that of q, by default bfloat16 on CUDA and float32 on the CPU. The bits are

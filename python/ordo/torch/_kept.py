@@ -154,12 +154,7 @@ def _exponentials(
     if lists.slopes is not None:
         slopes = lists.slopes.view(-1, q.shape[1], 1, 1)
         logit = logit - slopes * distance.abs()
-    seen = inside
-    if rules.mask != "full":
-        seen = seen & (distance <= 0)
-    if rules.left >= 0:
-        seen = seen & (distance >= -rules.left)
-    if rules.right >= 0:
-        seen = seen & (distance <= rules.right)
+    left, right = (torch.inf if side < 0 else side for side in (rules.left, rules.right))
+    seen = inside & (distance >= -left) & (distance <= (right if rules.mask == "full" else 0))
     largest = logit.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
     return torch.where(seen, torch.exp(logit - largest), 0.0)

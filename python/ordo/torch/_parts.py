@@ -112,9 +112,7 @@ def backward_part(
         dout, dlse       gradients of o and of lse
         gradients        those to compute: ("dq",), ("dk", "dv") or all
         carry            "out" for the first part of the rows, "in+out" for those after it, "in" for
-                         the last one: parts of whole backward tiles, in the order in which the
-                         plan visits rows (first rows first under full masks, last rows first
-                         under all others), have the bits of one pass
+                         the last one; docs/guide/torch.md says which parts have the bits of one pass
         dk_sums, dv_sums float32, contiguous, of the shapes of k and v: read with "in", written with
                          "out"; with "out" dk and dv are None
     """

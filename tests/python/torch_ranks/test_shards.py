@@ -39,7 +39,7 @@ def test_a_tile_belongs_to_the_rank_that_holds_its_first_row():
     whole = Document(0, 1, 0, (0, 143), (0, 143))
     chain = chain_of(whole, rows, rows, 64, True)
     assert [(s.rank, s.first, s.last) for s in chain.stages] == [(3, 64, 143), (0, 0, 64)]
-    assert sum(p.held.length for p in chain.pieces) == 143
+    assert sum(held.length for _, held in chain.pieces) == 143
     chain = chain_of(whole, rows, rows, 16, False)
     assert [(s.rank, s.first, s.last) for s in chain.stages] == [
         (0, 0, 16), (1, 16, 64), (3, 64, 143)

@@ -17,23 +17,15 @@ from ._tree import Counter, Node, add_tensors
 
 
 class OrderedFSDP(Owner):
-    """OrderedGradients for a model under fully_shard().
-
-        fully_shard(model)                              # and its blocks, first
-        ordered = OrderedFSDP(model, micro_batches=8)   # replaces its reduce-scatter
-        for index in ordered.rounds:
-            with ordered.micro_batch(index):            # None: see below
-                loss(model, batch[index or 0]).backward()
-        optimizer.step()                                # gradients are the mean, and sharded
+    """OrderedGradients for a model under fully_shard(), as its reduce-scatter: gradients stay sharded.
 
     FSDP2 adds the reduced gradients of micro-batches in the order of arrival. Here the gradients of
     every micro-batch but the last are kept whole, as nodes of the tree, and FSDP2 gets -0 to add,
     which changes no bit; the last one brings the sum of all. Gradients of at most log2(own
     micro-batches) + 1 micro-batches are kept on each rank, unsharded.
 
-    All ranks run the same number of rounds, since forward and backward gather parameters: a rank
-    that owns fewer micro-batches gets None in its first rounds, and runs any batch there; its
-    gradients are dropped.
+    All ranks run the micro-batches of `rounds`, since forward and backward gather parameters: a rank
+    that owns fewer gets None in its first rounds, and runs any batch there; its gradients are dropped.
 
     The bits are those of OrderedGradients, if reduce_dtype is float32 or the type of the parameters
     (a 16-bit reduce_dtype rounds the mean to it). One mesh axis: a second one, which replicates,

@@ -65,17 +65,10 @@ class Stage(NamedTuple):
     last: int
 
 
-class Piece(NamedTuple):
-    """Rows of a stage, and who holds them."""
-
-    stage: int
-    held: Chunk
-
-
 class Chain(NamedTuple):
     document: Document
     stages: tuple[Stage, ...]  # in the order in which the plan visits rows
-    pieces: tuple[Piece, ...]
+    pieces: tuple[tuple[int, Chunk], ...]  # stages, and who holds which of their rows
     keys: tuple[Chunk, ...]
 
 
@@ -91,13 +84,12 @@ def chain_of(document: Document, rows: Rows, columns: Rows, tile: int, descendin
             stages.append(Stage(x.rank, first, last))
     if descending:
         stages.reverse()
-    pieces = []
-    for at, stage in enumerate(stages):
-        for x in holders:
-            first, last = max(stage.first, x.start), min(stage.last, x.end)
-            if first < last:
-                pieces.append(Piece(at, Chunk(x.rank, first, last, x.at + first - x.start)))
-    return Chain(document, tuple(stages), tuple(pieces), tuple(columns.within(document.columns)))
+    begin = document.rows[0]
+    pieces = tuple(
+        (at, held) for at, x in enumerate(stages)
+        for held in rows.within((begin + x.first, begin + x.last))
+    )  # fmt: skip
+    return Chain(document, tuple(stages), pieces, tuple(columns.within(document.columns)))
 
 
 def chains_of(job: Job, plan: Plan) -> list[Chain]:
@@ -172,7 +164,7 @@ def _return_rows(job: Job, chains: Sequence[Chain], dq: dict[Place, Tensor], q: 
         for at, held in chain.pieces:
             some, stage = [], chain.stages[at]
             if stage.rank == me:
-                some = [dq[c, at].narrow(1, held.start - stage.first, held.length)]
+                some = [dq[c, at].narrow(1, held.start, held.length)]
             form = Form.of(q, {0: 1, 1: held.length})
             moves[c, held] = Move(stage.rank, held.rank, some, [form])
     for (c, held), (some,) in move(job.ranks, f"{WHAT} (dq to rows)", moves, q.device):
