@@ -15,7 +15,7 @@ from torch import Tensor
 from .._attention import CARRIES, Carry, Gradient, wanted_gradients
 from .._library import Error
 from . import _front as f
-from ._call import arguments, filled, prepare, width_of
+from ._call import arguments, filled, prepare, widened, width_of
 from ._inputs import Lists, Rules, call_of, empty
 
 CARRY_IN, CARRY_OUT = 1, 2
@@ -44,17 +44,16 @@ def forward(
     q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules, flags: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(o, lse). `flags`: HEADS_FIRST or LIKE_Q, which take head sizes as they are."""
-    width, dim, like = width_of(q, v), v.shape[-1], q
-    if width:
-        q, k, v = filled(width, q, k, v)
     more, *rest = call_of(lists, rules)
     with f.below():
-        o, lse, _ = f.run(f.forward, q, k, v, more | flags, *rest)
-    return _narrow(o, dim, like if flags & f.LIKE_Q else None) if width else o, lse
+        o, lse, _ = f.run(f.forward, *widened(q, k, v), more | flags, *rest)
+    return _narrow(o, v.shape[-1], q if flags & f.LIKE_Q else None), lse
 
 
 def _narrow(x: Tensor, dim: int, like: Tensor | None) -> Tensor:
-    """The first columns of a tensor whose head size was filled up, laid out as `like` if given."""
+    """x without the columns with which its head size was filled up, laid out as `like` if given."""
+    if x.shape[-1] == dim:
+        return x
     if like is None or like.shape[-1] != dim:
         return x[..., :dim].contiguous()
     return torch.empty_like(like).copy_(x[..., :dim])
@@ -75,13 +74,12 @@ def backward(
     run = f.backward if sums is None else f.backward_part
     with f.below():
         made = f.run(run, dout, dlse, q, k, v, o, lse, *(given or ()), more | flags, *rest)[:3]
-    if not width:
-        return made  # type: ignore[no-any-return]
-    for x, y in zip((sums or ())[:2], (given or ())[:2]):
-        x.copy_(y[..., : x.shape[-1]])
-    laid = likes if flags & f.LIKE_Q else (None, None, None)
+    if width and sums is not None and given is not None:
+        for x, y in zip(sums[:2], given[:2]):
+            x.copy_(y[..., : x.shape[-1]])
     dq, dk, dv = (
-        None if x is None else _narrow(x, y.shape[-1], z) for x, y, z in zip(made, likes, laid)
+        None if x is None else _narrow(x, y.shape[-1], y if flags & f.LIKE_Q else None)
+        for x, y in zip(made, likes)
     )
     return dq, dk, dv
 
