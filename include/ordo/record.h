@@ -50,8 +50,8 @@ typedef struct ordo_comparison_info {
     int64_t gradients, other_gradients; /* likewise */
     int64_t steps_a, steps_b;           /* recorded in each file */
     int64_t ignored_a, ignored_b;       /* lines in each that cannot be read, but for those that a
-                                         * kill cut off and a resumed run follows */
-    bool incomplete_a, incomplete_b; /* the last line is cut off: still being written, or killed */
+                                         * kill truncated and a resumed run follows */
+    bool incomplete_a, incomplete_b; /* the last line is truncated: being written, or killed */
 } ordo_comparison_info;
 
 #define ORDO_COMPARISON_INFO_INIT ORDO_SIZED(ordo_comparison_info)

@@ -27,7 +27,7 @@ class Comparison:
     weights: tuple[int, int]  # at that step: different ones, and all
     gradients: tuple[int, int]
     ignored: tuple[int, int]  # lines of A and of B that cannot be read
-    incomplete: tuple[bool, bool]  # the last line of A, of B is cut off
+    incomplete: tuple[bool, bool]  # the last line of A, of B is truncated
     text: str  # the verdict for people
 
     def __bool__(self) -> bool:

@@ -457,7 +457,7 @@ class _File:
         return whole
 
     def _begins(self, entry: Mapping[str, Any], line: bytes) -> bool:
-        """Whether a first line is a header; false if it is one that a kill cut off."""
+        """Whether a first line is a header; false if it is one that a kill truncated."""
         if entry.get("ordo_record") == _FORMAT and entry.get("digest") == _DIGEST:
             return True
         begin = f'{{"ordo_record":{_FORMAT},'.encode()
@@ -469,7 +469,7 @@ class _File:
     def append(self, entry: Mapping[str, Any]) -> None:
         data = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         if not self._whole:
-            data = b"\n" + data  # ends the line that was cut off
+            data = b"\n" + data  # ends the line that was truncated
         while data:
             try:
                 written = os.write(self._fd, data)

@@ -166,9 +166,9 @@ static void write_notes(FILE *out, const ordo_comparison *c)
         const ordo_record *r = records[i];
         if (r->incomplete)
             fprintf(out, "%c: the last line is incomplete, and was ignored\n", 'A' + i);
-        if (r->cut > 0)
-            fprintf(out, "%c: %" PRId64 " line%s cut off where the run was resumed\n", 'A' + i,
-                    r->cut, r->cut == 1 ? "" : "s");
+        if (r->truncated > 0)
+            fprintf(out, "%c: %" PRId64 " line%s truncated where the run was resumed\n", 'A' + i,
+                    r->truncated, r->truncated == 1 ? "" : "s");
         if (r->ignored > 0)
             fprintf(out, "%c: %" PRId64 " line%s ignored, the first is line %" PRId64 "\n", 'A' + i,
                     r->ignored, r->ignored == 1 ? "" : "s", r->first_ignored);

@@ -1,6 +1,6 @@
 /* record.c: read the file of a recorded run, line by line.
  *
- * A writer appends whole lines, so that only the last one can be incomplete; one that was cut off
+ * A writer appends whole lines, so that only the last one can be incomplete; one that was truncated
  * by a kill stays in the middle, before the header of the process that continues the record. Other
  * lines that are no valid header or step are damage: counted and ignored. */
 #include "record/record.h"
@@ -331,7 +331,7 @@ static ordo_status add_line(ordo_record *r, const char *path, line *l, int64_t n
         return out_of_memory(path);
     if (l->kind == LINE_HEADER && r->last_ignored > 0 && r->last_ignored == number - 1) {
         r->ignored--;
-        r->cut++;
+        r->truncated++;
     }
     if (l->kind == LINE_HEADER)
         return add_session(r, path, l);

@@ -35,10 +35,10 @@ typedef struct ordo_record {
     ordo_record_step *steps; /* ascending */
     size_t session_count, session_room, count, room;
     int64_t ignored,
-        first_ignored;         /* lines that are neither header nor step; number of the first */
-    int64_t cut;               /* lines cut off by a kill: the header of a later process follows */
-    int64_t last_ignored;      /* number */
-    bool incomplete;           /* the last line is cut off: still being written, or was killed */
+        first_ignored;    /* lines that are neither header nor step; number of the first */
+    int64_t truncated;    /* lines that a kill cut short: the header of a later process follows */
+    int64_t last_ignored; /* number */
+    bool incomplete;      /* the last line is truncated: still being written, or was killed */
     ordo_record_step *changed; /* the first that a different record replaced; or NULL */
 } ordo_record;
 

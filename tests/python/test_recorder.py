@@ -85,7 +85,7 @@ def test_a_run_is_continued(tmp_path, cut, lost):
     assert recorder.repeated == [(step, True) for step in range(8, 12 - lost)]
     found = ordo.compare(path, whole)
     assert found and found.steps == 20 and found.ignored == (0, 0)
-    assert ("A: 1 line cut off where the run was resumed" in str(found)) is bool(lost)
+    assert ("A: 1 line truncated where the run was resumed" in str(found)) is bool(lost)
     assert sum(b'"resumed":true' in x for x in path.read_bytes().splitlines()) == 1
 
 

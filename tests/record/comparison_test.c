@@ -1,4 +1,4 @@
-/* comparison_test.c: records written by hand: what differs first and why, files that were cut off
+/* comparison_test.c: records written by hand: what differs first and why, files that were truncated
  * or damaged, steps recorded twice, and refusals. */
 #include "check.h"
 #include "ordo/record.h"
@@ -297,7 +297,7 @@ TEST(steps_recorded_again)
             CHECK(info.equal);
             CHECK_INT(info.steps_b, 10);
             CHECK_INT(info.ignored_b, 0);
-            CHECK_HAS(info.text, "B: 1 line cut off where the run was resumed");
+            CHECK_HAS(info.text, "B: 1 line truncated where the run was resumed");
             ordo_comparison_destroy(c);
         }
     }

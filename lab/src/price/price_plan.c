@@ -79,12 +79,12 @@ static bool fits(const ordo_model *model, double bytes, double share)
  * whole takes too much memory. FUSED: not at all. */
 static ordo_dropout_mode made_before(const ordo_model *model, const ordo_plan *plan, double bytes)
 {
-    const bool cuts = plan->problem.layout == ORDO_DENSE && ordo_plan_carries(plan);
+    const bool divides = plan->problem.layout == ORDO_DENSE && ordo_plan_carries(plan);
     if (plan->segments > 0)
         return ORDO_DROPOUT_MODE_PIPELINED;
     if (fits(model, bytes, MAKE_SHARE))
         return ORDO_DROPOUT_MODE_SEQUENTIAL;
-    return cuts ? ORDO_DROPOUT_MODE_PIPELINED : ordo_plan_default_mode(plan);
+    return divides ? ORDO_DROPOUT_MODE_PIPELINED : ordo_plan_default_mode(plan);
 }
 
 /* Choose the mode. price->forward and price->backward are those with bits given. */

@@ -23,7 +23,7 @@ def linear(
     weight and bias along the rows of x, in their order (docs/guide/linear.md). Under autocast the
     arguments are cast, as those of F.linear are.
 
-    `sections` cuts the input features into 2, 4 or 8 chains and a tree over them; with `wide` the
+    `sections` divides the input features into 2, 4 or 8 chains and a tree over them; with `wide` the
     result and the bias are float32: ranks that hold whole sections add theirs by tree_sum().
     """
     given = dict(x=x, weight=weight) if bias is None else dict(x=x, weight=weight, bias=bias)

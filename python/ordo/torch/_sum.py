@@ -20,7 +20,7 @@ def tree_sum(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
     float32, bfloat16 or float16. The tree adds neighbours, then neighbouring sums: the sum of an
     aligned block of 2^l inputs is a node of every larger tree, so the same bits come out however it
-    is cut into blocks, on the CPU and on CUDA. `out` is overwritten if given; it may be one of the
+    is divided into blocks, on the CPU and on CUDA. `out` is overwritten if given; it may be one of the
     inputs. No gradient flows through the sum.
     """
     tensors = list(inputs)

@@ -53,7 +53,7 @@ status 1 compare damaged.jsonl c.jsonl
 status 5 compare a.jsonl nested.jsonl
 { head -n 3 b.jsonl && printf '{"step":2,"lo\n' && head -n 1 b.jsonl && tail -n +4 b.jsonl; } >resumed.jsonl
 status 0 compare a.jsonl resumed.jsonl
-prints "B: 1 line cut off where the run was resumed"
+prints "B: 1 line truncated where the run was resumed"
 
 # The page: complete, escaped, and without anything from elsewhere.
 status 1 compare a.jsonl c.jsonl --html page.html
