@@ -51,7 +51,7 @@ typedef struct ordo_comparison_info {
     int64_t steps_a, steps_b;           /* recorded in each file */
     int64_t ignored_a, ignored_b;       /* lines in each that cannot be read, but for those that a
                                          * kill truncated and a resumed run follows */
-    bool incomplete_a, incomplete_b; /* the last line is truncated: being written, or killed */
+    bool incomplete_a, incomplete_b;    /* the last line is truncated: being written, or killed */
 } ordo_comparison_info;
 
 #define ORDO_COMPARISON_INFO_INIT ORDO_SIZED(ordo_comparison_info)
