@@ -2,7 +2,7 @@
  *
  *   of the peak    forward and backward against the fused multiply-adds the same threads can do
  *   order          the backward pass ÷ the same code that adds in order of arrival
- *   dropout        with ÷ without: bits made inside, bits given
+ *   dropout        with ÷ without: keep bits made inside, keep bits given
  *   threads        what each doubling of them keeps, with heads enough and with a single head
  *
  * A and B take turns, so that both meet the same weather; a ratio is taken in every round, and
