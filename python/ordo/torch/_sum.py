@@ -75,10 +75,6 @@ def _add(some: Sequence[Tensor], out: Tensor) -> Tensor:
     if out.device.type == "cpu":
         lib.ordo_sum_tree(byref(call))
     elif out.numel() > 0:
-        stream = torch._C._cuda_getCurrentRawStream(out.device.index)
-        if out.device.index == torch._C._cuda_getDevice():
-            lib.ordo_sum_tree_device(byref(call), stream)
-        else:
-            with torch.cuda.device(out.device):
-                lib.ordo_sum_tree_device(byref(call), stream)
+        with torch.cuda.device(out.device):
+            lib.ordo_sum_tree_device(byref(call), torch._C._cuda_getCurrentRawStream(out.device.index))
     return out

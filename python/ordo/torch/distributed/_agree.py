@@ -40,21 +40,16 @@ def agree(
         if message is not None:
             raise Error("argument", f"{what}: rank {rank} refused its arguments: {message}")
     described: list[Facts] = [each for each, _ in found]
-    for name in dict.fromkeys(name for each in described for name in each):
-        if name not in free:
-            _compare(f"{what}: {name}", {r: x[name] for r, x in enumerate(described) if name in x})
+    seen: dict[str, tuple[int, str]] = {}  # by name: the first rank that states it, and its words
+    for rank, each in enumerate(described):
+        for name, value in each.items():
+            words = value if isinstance(value, str) else repr(value)
+            first, expected = seen.setdefault(name, (rank, words))
+            if words != expected and name not in free:
+                one, other = (x if len(x) < 80 else x[:70] + " …" for x in (expected, words))
+                raise Error(
+                    "argument",
+                    f"{what}: {name}: rank {first} has {one}, rank {rank} has "
+                    f"{'another' if other == one else other}; expected the same on every rank",
+                )
     return described
-
-
-def _compare(what: str, values: Mapping[int, Any]) -> None:
-    """By rank."""
-    shown = {rank: x if isinstance(x, str) else repr(x) for rank, x in values.items()}
-    first, expected = next(iter(shown.items()))
-    for rank, value in shown.items():
-        if value != expected:
-            one, other = (x if len(x) < 80 else x[:70] + " …" for x in (expected, value))
-            raise Error(
-                "argument",
-                f"{what}: rank {first} has {one}, rank {rank} has "
-                f"{'another' if other == one else other}; expected the same on every rank",
-            )

@@ -117,11 +117,8 @@ def check_layout(layout: Any) -> None:
 def shard_sequence(
     x: Tensor, dim: int = 1, *, group: Any = None, layout: Layout = "contiguous"
 ) -> Tensor:
-    """This rank's rows of a tensor that holds the whole sequence along `dim`.
-
-    contiguous: rows in the order of the ranks. zigzag: chunks r and 2n - 1 - r of 2n, which
-    balances the work of causal masks. Lengths that n or 2n does not divide give longer parts to
-    the first chunks. Differentiable.
+    """This rank's rows of a tensor that holds the whole sequence along `dim`, as even as possible: the
+    first chunks of a layout are the longer ones. Differentiable.
     """
     check_layout(layout)
     ranks = Ranks.of(group)

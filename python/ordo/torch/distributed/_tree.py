@@ -31,15 +31,6 @@ class Node:
         """Its first leaf."""
         return self.index << self.level
 
-    @property
-    def parent(self) -> Node:
-        return Node(self.level + 1, self.index >> 1)
-
-    @property
-    def left(self) -> Node | None:
-        """The node that it is added to, if it is a right child."""
-        return Node(self.level, self.index - 1) if self.index & 1 else None
-
 
 class Counter(Generic[T]):
     """Sums of nodes that arrive in ascending order, as the digits of a binary counter.
@@ -56,12 +47,12 @@ class Counter(Generic[T]):
 
     def push(self, node: Node, value: T) -> None:
         while self.nodes:
-            if self.nodes[-1] == node.left:
+            if self.nodes[-1] == Node(node.level, node.index ^ 1):  # its left sibling
                 self.nodes.pop()
                 value = self._add(node.level, self.sums.pop(), value)
-            elif node.left is not None or node.index == 0 or node.first + (1 << node.level) < self._leaves:
+            elif node.index & 1 or node.index == 0 or node.first + (1 << node.level) < self._leaves:
                 break  # a right child, or a left one with a right sibling
-            node = node.parent
+            node = Node(node.level + 1, node.index >> 1)
         self.nodes.append(node)
         self.sums.append(value)
 
