@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import warnings
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ._verify import _random_state, _restore, _set_random_state
+from ._verify import preserved
 
 
 class Operation(NamedTuple):
@@ -81,19 +80,15 @@ def by_running(
     step: Callable[[], Any], model: torch.nn.Module, optimizer: torch.optim.Optimizer | None
 ) -> list[Operation]:
     """What PyTorch warns about in one step. Afterwards everything is as it was."""
-    saved = copy.deepcopy(model.state_dict())
-    states = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
-    gradients = [x.grad for x in model.parameters()]
-    generators, mode = _random_state(), torch.get_deterministic_debug_mode()
-    for parameter in model.parameters():
-        parameter.grad = None
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    gradients, mode = [x.grad for x in model.parameters()], torch.get_deterministic_debug_mode()
     try:
-        return _heard(step, model)
+        with preserved(model, optimizer):
+            for parameter in model.parameters():
+                parameter.grad = None
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            return _heard(step, model)
     finally:
         torch.set_deterministic_debug_mode(mode)
-        _restore(model, optimizer, saved, states)
-        _set_random_state(generators)
         for parameter, gradient in zip(model.parameters(), gradients):
             parameter.grad = gradient
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,18 +87,12 @@ def verify(
         return _verify_group(Group(step, model, seed), sizes, runs, kill)
     if model is None:
         model, optimizer = _used_by(step, optimizer)
-    saved = copy.deepcopy(model.state_dict())
-    states = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
-    generators = _random_state()
     results: list[Run] = []
-    try:
+    with preserved(model, optimizer) as restore:
         for _ in range(runs):
-            _restore(model, optimizer, saved, states)
+            restore()
             torch.manual_seed(seed)
             results.append(run_step(step, model))
-    finally:
-        _restore(model, optimizer, saved, states)
-        _set_random_state(generators)
     for run, result in enumerate(results[1:], 1):
         first = results[0].difference(result)
         if first is not None:
@@ -171,21 +166,27 @@ def _names_in(step: Any) -> dict[str, Any]:
     return named
 
 
-def _restore(model: Any, optimizer: Any, saved: Any, states: Any) -> None:
-    with torch.no_grad():
-        model.load_state_dict(saved)
-    if optimizer is not None:
-        optimizer.load_state_dict(copy.deepcopy(states))
-    for parameter in model.parameters():
-        parameter.grad = None
-
-
-def _random_state() -> tuple[Any, Any]:
+@contextlib.contextmanager
+def preserved(model: Any, optimizer: Any) -> Iterator[Callable[[], None]]:
+    """A context after which the model, the optimizer and the random number generators are as they were
+    before; it gives a function that sets the first two back. Both leave no gradients."""
+    saved = copy.deepcopy(model.state_dict())
+    states = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    return torch.get_rng_state(), cuda
+    generator = torch.get_rng_state()
 
+    def restore() -> None:
+        with torch.no_grad():
+            model.load_state_dict(saved)
+        if optimizer is not None:
+            optimizer.load_state_dict(copy.deepcopy(states))
+        for parameter in model.parameters():
+            parameter.grad = None
 
-def _set_random_state(state: tuple[Any, Any]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state_all(state[1])
+    try:
+        yield restore
+    finally:
+        restore()
+        torch.set_rng_state(generator)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
