@@ -308,7 +308,7 @@ static int cut_decode(cutting *x, piece p, int64_t unused)
     for (int64_t i = 0; i < rows && status == CLI_OK && x->check->verdict == CLI_EQUAL; i++) {
         p.row = dropout ? i / KEEP_ROWS * KEEP_ROWS : i;
         p.rows = i + 1 - p.row;
-        const int64_t seen = columns - rows + i + 1; /* by a causal row */
+        const int64_t seen = i + 1 + ordo_mask_diagonal(ORDO_MASK_CAUSAL, rows, columns);
         p.placed = !causal || (seen <= 0 && !p.paged);
         p.columns = p.placed ? columns : seen < 0 ? 0 : seen;
         status = run_piece(x, &p);

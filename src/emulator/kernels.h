@@ -9,7 +9,7 @@
 typedef struct ordo_emulator_kernels {
     const char *name;
 
-    /* As the functions of product.h and special.h. */
+    /* Each computes what the function of that name in product.h or special.h does. */
     void (*product)(float *d, ptrdiff_t stride, int rows, const ordo_emulator_tile *a, int row0,
                     int a0, const ordo_emulator_tile *b, int b0, int column0, int columns,
                     int depth, bool add);
