@@ -87,6 +87,8 @@ def test_choices_reach_the_plan():
         backward_tile=(128, 64), issue="key", section=2, assign="first-free", workers=3,
     )  # fmt: skip
     info = plan.info
+    with pytest.warns(FutureWarning, match="split is 1 in every plan"):
+        assert info.split == 1
     assert (info.order, info.issue, info.section) == ("descending", "key", 2)
     assert info.forward_tile == (64, 128) and info.backward_tile == ordo.Tile(128, 64)
     assert (info.assign, info.workers) == ("first-free", 3)
