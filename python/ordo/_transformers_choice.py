@@ -23,12 +23,14 @@ def check_choice(name: str, chosen: Tensor, block: int, pattern: Pattern, keys: 
     the device; in a graph, which cannot, the check is an assertion there.
     """
     chosen = chosen[:, None] if chosen.dim() == 3 else chosen
+    if pattern.seen is not None or pattern.bias is not None:
+        raise Error("unsupported", f"{name} beside a mask of single elements: not supported")
     blocks = -(-keys // block)
     numbers = chosen.long()
     numbers = numbers.masked_fill((numbers < 0) | (numbers >= blocks), blocks)
     named = torch.zeros(*chosen.shape[:-1], blocks + 1, dtype=torch.bool, device=chosen.device)
     named = named.scatter(-1, numbers, True)[..., :blocks]
-    seen = _seen(pattern, chosen.shape[2], keys, chosen.device)
+    seen = seen_of(pattern, chosen.shape[2], keys, chosen.device)
     seen = torch.nn.functional.pad(seen, (0, blocks * block - keys))
     missing = seen.unflatten(-1, (blocks, block)).any(-1)[:, None] & ~named
     expected = "expected all keys that the mask shows"
@@ -45,11 +47,11 @@ def check_choice(name: str, chosen: Tensor, block: int, pattern: Pattern, keys: 
         )
 
 
-def _seen(pattern: Pattern, rows: int, keys: int, device: Any) -> Tensor:
+def seen_of(pattern: Pattern, rows: int, keys: int, device: Any) -> Tensor:
     """Which keys each query sees, (batch or 1, query, key): those of padding see none."""
     key = torch.arange(keys, device=device)
     row = torch.arange(keys - rows, keys, device=device)[:, None]
-    left, right = (keys if side < 0 else side for side in pattern.window)
+    left, right = (rows + keys if side < 0 else side for side in pattern.window)
     seen = ((key >= row - left) & (key <= row + (0 if pattern.causal else right)))[None]
     groups = pattern.packing
     if pattern.chunk is not None and pattern.shift is not None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import eager_mask
+from transformers.masking_utils import eager_mask, sdpa_mask
 
 from ._library import Error
 from ._transformers_padding import padding_of
@@ -33,6 +33,8 @@ class Pattern(NamedTuple):
     shift: Tensor | None = None  # (batch,): key j is token j + shift, counted from a chunk's start
     one: Tensor | None = None  # in a graph, which cannot branch on it: no sequences are packed
     bare: bool = False  # causal, made beside no attention_mask and no cached keys, and not packed
+    seen: Tensor | None = None  # single elements, (batch or 1, heads or 1, row, key), and nothing of the above
+    bias: Tensor | None = None  # numbers that are added to the scores, of the same axes
 
 
 # ---- reading a mask function ----
@@ -168,7 +170,31 @@ def attention_mask(
     config = rest.get("config")
     if config is not None and not traced and own_code.get(id(config)) is config:
         return eager_mask(**given)
-    pattern = _read_traced(mask_function, **rest) if traced else _read(mask_function)
+    whole = given | dict(allow_is_bidirectional_skip=False, allow_is_causal_skip=False)
+    try:  # in a graph around little, for it cannot be left inside
+        pattern = _read_traced(mask_function, **rest) if traced else _described(_read(mask_function), **given)
+    except Error:
+        if torch.device(rest.get("device") or "cpu").type != "cpu":  # CUDA has no masks of single elements
+            raise
+        if traced:
+            return eager_mask(**whole)
+        pattern = Pattern(False, seen=sdpa_mask(**whole))
+    if traced:
+        pattern = _described(pattern, **given)
+    # A graph computes no elements that nobody uses; a mask of one row, made before a graph that
+    # decodes, has few.
+    if traced or (q_length == 1 and not rest.get("allow_is_causal_skip", True)):
+        mask: Any = eager_mask(**whole)
+        mask.pattern, mask.version = pattern, _version(mask)
+        return mask
+    return Mask.make(pattern, whole)
+
+
+def _described(
+    pattern: Pattern, mask_function: Callable[..., Any], q_length: int, kv_length: int, q_offset: Any,
+    kv_offset: int, attention_mask: Tensor | None, **rest: Any,
+) -> Pattern:  # fmt: skip
+    """The pattern of a mask from that of its function; Error if it is a mask of single elements."""
     end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
     pattern = _placed(_whole(pattern, kv_offset, end), q_length, kv_length, end)
     valid = _valid(attention_mask, kv_offset, pattern.keys or kv_length)
@@ -176,17 +202,10 @@ def attention_mask(
         raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
     p, one, bare = pattern, None, False  # torch.compile does not trace _replace() of all that is here
     if attention_mask is None and q_length == kv_length:
-        one = _one_sequence(mask_function, q_length, **rest) if traced else None
+        if torch.compiler.is_compiling():
+            one = _one_sequence(mask_function, q_length, **rest)
         bare = p.causal and p.packing is None
-    pattern = Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
-    given["allow_is_bidirectional_skip"] = False
-    # A graph computes no elements that nobody uses; a mask of one row, made before a graph that
-    # decodes, has few.
-    if traced or (q_length == 1 and not rest.get("allow_is_causal_skip", True)):
-        mask: Any = eager_mask(**given)
-        mask.pattern, mask.version = pattern, _version(mask)
-        return mask
-    return Mask.make(pattern, given)
+    return Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
 
 
 def pattern_of(mask: Tensor | None) -> Pattern | None:
@@ -303,11 +322,22 @@ class Mask(Tensor):
             return func(*args, **kwargs)
 
 
+def of_elements(mask: Tensor) -> Pattern:
+    """What a mask of single elements says, bool or numbers that are added: where these are 0 or the least
+    of their type they hide, and elements suffice. In a graph, which cannot look, they are a bias."""
+    if mask.dtype == torch.bool:
+        return Pattern(False, seen=mask)
+    hidden = mask <= torch.finfo(mask.dtype).min
+    if torch.compiler.is_compiling() or mask.requires_grad or not (hidden | (mask == 0)).all():
+        return Pattern(False, bias=mask.masked_fill(hidden, -torch.inf))
+    return Pattern(False, seen=~hidden)
+
+
 def _moved(mask: Mask, there: Tensor) -> Mask:
     """The same mask with the type and on the device of `there`."""
     if there.dtype == mask.dtype and there.device == mask.device:
         return mask
-    lists = {name: getattr(mask.pattern, name) for name in ("valid", "packing", "shift")}
+    lists = {name: getattr(mask.pattern, name) for name in ("valid", "packing", "shift", "seen")}
     lists = {name: None if x is None else x.to(there.device) for name, x in lists.items()}
     pattern = mask.pattern._replace(**lists)
     return Mask.make(pattern, mask.given | {"dtype": there.dtype}, there.device)

@@ -21,17 +21,28 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from . import _transformers_paged
 from ._library import Error
-from ._transformers_choice import check_choice
+from ._transformers_choice import check_choice, seen_of
 from ._transformers_mask import (
     UNDERSTOOD,
     Mask,
     Pattern,
     attention_mask,
+    of_elements,
     own_code,
     pattern_of,
     warn_of_own_code,
 )
-from ._transformers_padding import Packed, Tokens, of_chunks, of_runs, of_valid, once, right_padded, taken
+from ._transformers_padding import (
+    Packed,
+    Tokens,
+    of_chunks,
+    of_runs,
+    of_valid,
+    once,
+    padding_of,
+    right_padded,
+    taken,
+)
 from .torch import _front as f
 from .torch._attention import call
 from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
@@ -84,7 +95,6 @@ def _check_models() -> None:
 # ---- the attention ----
 
 REFUSED = {
-    "position_bias": "a bias of the scores",
     "attention_bias": "a bias of the scores",
     "attn_bias": "a bias of the scores",
     "head_mask": "a mask of heads",
@@ -113,12 +123,14 @@ def attention_forward(
     max_length_k: int | None = None,
     indices: Tensor | None = None,
     block_indices: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """(attn_output (batch, row, head, dim), None) from (batch, head, row, dim) tensors.
 
     attention_mask is what attention_mask() made, which then decides what is seen, as in eager
-    attention; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
+    attention; or single elements (batch, head, query, key), bool or added to the scores, which
+    decide, too; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide. The mask knows which tokens are packed, not position_ids; those that
     are not heard are refused."""
     _refuse(kwargs)
@@ -137,7 +149,7 @@ def attention_forward(
     if (
         type(attention_mask) is Mask and attention_mask.elements is None
         and s_aux is None and learnable_sink is None and cu_seq_lens_q is None and cu_seq_lens_k is None
-        and indices is None and block_indices is None and plain(query, key, value) and not checked()
+        and indices is None and block_indices is None and position_bias is None and plain(query, key, value) and not checked()
         and not width_of(query, value)
     ):  # fmt: skip
         if _autocasts():
@@ -157,23 +169,29 @@ def attention_forward(
     if block_indices is not None:
         block = getattr(getattr(module, "config", None), "index_block_size", 1)
         check_choice("block_indices", block_indices, block, pattern, k.shape[1])
+    bias, shown = _bias(q, k, pattern, position_bias), pattern
+    lists = pattern.valid, pattern.packing, pattern.chunk
+    if (bias is not None and any(x is not None for x in lists)) or _has_holes(q, pattern):
+        shown = Pattern(False, seen=seen_of(pattern, q.shape[1], k.shape[1], q.device)[:, None])
     arguments = Arguments(
-        causal=pattern.causal,
-        window=pattern.window,
+        causal=shown.causal,
+        window=shown.window,
         scale=scaling,
         softcap=softcap or 0.0,
         dropout_p=p,
         sink=s_aux if learnable_sink is None else learnable_sink,
+        seen=None if shown.seen is None else shown.seen.expand(-1, -1, q.shape[1], k.shape[1]),
+        bias=bias,
     )
     packed: Packed | None = None
-    if pattern.chunk is not None:
-        packed = of_chunks(q.shape[0], q.shape[1], k.shape[1], pattern)
-    elif pattern.packing is not None:
-        packed = of_runs(pattern.packing)
-    elif pattern.valid is not None:
-        right = right_padded(q.shape[1], pattern.valid, arguments)
+    if shown.chunk is not None:
+        packed = of_chunks(q.shape[0], q.shape[1], k.shape[1], shown)
+    elif shown.packing is not None:
+        packed = of_runs(shown.packing)
+    elif shown.valid is not None:
+        right = right_padded(q.shape[1], shown.valid, arguments)
         if right is None:
-            packed = of_valid(q.shape[0], q.shape[1], pattern.valid, arguments)
+            packed = of_valid(q.shape[0], q.shape[1], shown.valid, arguments)
         else:
             arguments = right
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
@@ -241,7 +259,7 @@ def _pattern(
         if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
             p = made  # torch.compile does not trace _replace() of all that is here
             valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (p.valid, p.packing))
-            return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare)
+            return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare, p.seen)
         if shape != expected:
             raise Error(
                 "unsupported",
@@ -253,13 +271,45 @@ def _pattern(
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
     if mask is None:
         return Pattern(is_causal, window)
-    if mask.dim() != 2:
+    if mask.dim() == 2:
+        return Pattern(is_causal, window, mask.shape[1], mask.bool())
+    elements = mask.elements if isinstance(mask, Mask) and mask.elements is not None else mask
+    axes = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
+    fits = len(elements.shape) == 4 and all(x in (1, most) for x, most in zip(elements.shape, axes))
+    if not fits or not q.is_cpu or not (elements.dtype == torch.bool or elements.is_floating_point()):
         raise Error(
             "unsupported",
-            f"attention_mask.shape {tuple(mask.shape)}: expected what ordo's mask function made, "
-            "unchanged, or valid tokens (batch, key); a mask of single elements is not supported",
+            f"attention_mask.shape {tuple(elements.shape)}, dtype {elements.dtype}: expected what ordo's mask "
+            f"function made, unchanged, or valid tokens (batch, key), or on the CPU single elements {axes}",
         )
-    return Pattern(is_causal, window, mask.shape[1], mask.bool())
+    if elements.dtype == torch.bool or elements.requires_grad:
+        return of_elements(elements)
+    made: Pattern = once(elements, "elements", of_elements)
+    return made
+
+
+def _bias(q: Tensor, k: Tensor, pattern: Pattern, position_bias: Tensor | None) -> Tensor | None:
+    """What is added to the scores, as attention() takes it."""
+    made = pattern.bias
+    if position_bias is not None:
+        if position_bias.dim() != 4:
+            shape = tuple(position_bias.shape)
+            raise Error("shape", f"position_bias.shape {shape}: expected (batch or 1, heads or 1, query, key)")
+        position_bias = position_bias[..., : k.shape[1]]
+        made = position_bias if made is None else made + position_bias
+    if made is None:
+        return None
+    made = made if made.dtype == q.dtype else made.float()
+    return made.expand(-1, -1, q.shape[1], k.shape[1])
+
+
+def _has_holes(q: Tensor, pattern: Pattern) -> bool:
+    """Whether padding between tokens would move those of a window. CUDA, which has no masks of single
+    elements, refuses them, and graphs, which cannot look."""
+    return (
+        pattern.valid is not None and pattern.window != (-1, -1) and q.is_cpu
+        and not torch.compiler.is_compiling() and not padding_of(pattern.valid).runs
+    )  # fmt: skip
 
 
 def _refuse(given: dict[str, Any]) -> None:

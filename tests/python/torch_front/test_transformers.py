@@ -186,8 +186,9 @@ def forward(q=torch.randn(1, 2, 5, 16), mask=None, **keywords):
     return ordo.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **keywords)
 
 
-def mask_of(function, rows=8):
-    return ordo.transformers.attention_mask(batch_size=1, q_length=rows, kv_length=rows, mask_function=function)
+def mask_of(function, rows=8, device="cuda"):
+    sizes = dict(batch_size=1, q_length=rows, kv_length=rows)
+    return ordo.transformers.attention_mask(**sizes, mask_function=function, device=device)
 
 
 def with_blocks(x):
@@ -207,16 +208,20 @@ WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_u
 SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
 BOTH, EITHER = masking_utils.and_masks, masking_utils.or_masks
 REFUSED = (
-    (lambda: forward(position_bias=torch.ones(1)), "position_bias given: a bias"),
+    (lambda: forward(position_bias=torch.ones(1)), r"position_bias.shape \(1,\): expected"),
+    (lambda: forward(attn_bias=torch.ones(1)), "attn_bias given: a bias"),
+    (lambda: forward(mask=torch.ones(1, 1, 5, 5, dtype=torch.int32)), r"attention_mask.shape .*, dtype torch.int32"),
+    (lambda: forward(mask=torch.zeros(1, 1, 5, 5), indices=torch.zeros(1, 5, 1)), "indices beside a mask of single"),
     (lambda: forward(output_attentions=True), "output_attentions True"),
-    (lambda: forward(mask=torch.ones(1, 1, 5, 5, dtype=torch.bool)), r"attention_mask.shape \(1, 1, 5, 5\)"),
+    (lambda: forward(mask=torch.ones(1, 1, 5, 4, dtype=torch.bool)), r"attention_mask.shape \(1, 1, 5, 4\)"),
+    # Of CUDA tensors, which have no masks of single elements:
     (lambda: mask_of(CHUNKS), "chunks of 4: expected a causal mask too"),
     (lambda: mask_of(BOTH(CHUNKS, WINDOW)), "chunks beside"),
     (lambda: mask_of(BOTH(CHUNKS, CAUSAL, CHUNKS)), "chunks beside"),
     (lambda: mask_of(EITHER(CAUSAL, CAUSAL)), "mask or_masks: expected causal"),
     (lambda: mask_of(SPLIT, 6), "packed sequences with other sequences between"),
-    (lambda: with_blocks(torch.zeros(3, 10, 32)), "mask or_mask"),
-    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 32)), "mask or_mask"),
+    (lambda: with_blocks(torch.zeros(3, 10, 32, device="meta")), "mask or_mask"),
+    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 32, device="meta")), "mask or_mask"),
     (lambda: compiled(make("llama", "ordo").eval())(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False),
      "packed sequences under torch.compile"),
 )  # fmt: skip
@@ -226,6 +231,32 @@ def test_what_is_not_there_is_refused_by_name():
     for call, words in REFUSED:
         with pytest.raises(RuntimeError, match=words):
             call()
+
+
+FUNCTIONS = {
+    "either of two windows": EITHER(BOTH(WINDOW, CAUSAL), CHUNKS),
+    "chunks without a causal mask": CHUNKS,
+    "chunks of a window": BOTH(CHUNKS, WINDOW),
+    "sequences that come back": BOTH(CAUSAL, SPLIT),
+    "a function of its own": lambda b, h, q, k: (q + k) % 3 == 0,
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_mask_functions_of_all_kinds_are_element_masks_on_the_cpu(kind):
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    sizes = dict(batch_size=1, q_length=6, kv_length=6, mask_function=FUNCTIONS[kind])
+    ours = ordo.transformers.attention_mask(**sizes)
+    theirs = masking_utils.sdpa_mask(**sizes, allow_is_causal_skip=False)
+    q = torch.randn(1, 4, 6, 16, requires_grad=True)
+    made = []
+    for function, mask in ((ordo.transformers.attention_forward, ours), (sdpa_attention_forward, theirs)):
+        for _ in range(2):  # layers
+            o, _ = function(torch.nn.Identity(), q, q, q, mask)
+        made.append([o, *torch.autograd.grad((o * o).sum(), q)])
+    for x, y in zip(*made):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
 
 
 def test_transformers_own_flash_path_takes_our_functions(monkeypatch):

@@ -50,7 +50,7 @@ CAUSAL: dict[str, dict] = {
 } | {
     name: DECODER
     for name in "bert big_bird electra megatron-bert rembert roberta roformer xlm-roberta".split()
-} | {"llama4_text": dict(attention_chunk_size=4), "deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
+} | {"deepseek_v4": dict(layer_types=["compressed_sparse_attention"] * 2), "doge": {}, "llama4_text": dict(attention_chunk_size=4), "deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
 # They never call an attention of the AttentionInterface, or not in every layer. Those with sparse
 # attention compute with the mask to choose keys.
 OWN = set(
@@ -58,13 +58,17 @@ OWN = set(
     "mpt mvp nystromformer openai-gpt rembert roformer squeezebert trocr xglm".split()
 )
 SPARSE = {"deepseek_v32", "glm_moe_dsa"}
+# They compute with the mask, too, and ordo gets what comes out: single elements, or numbers.
+COMPUTED = {"deepseek_v4", "doge"}
+# Masks of single elements and biases, which CUDA does not have.
+SINGLE = COMPUTED | set("layoutlm longt5 markuplm mt5 switch_transformers t5 umt5".split())
 # Their code makes no causal mask: eager attention sees later tokens, too.
 NOT_CAUSAL = {"big_bird", "megatron-bert", "rembert", "roformer"}
 SEQ2SEQ: dict[str, dict] = {
     name: {}
     for name in (
-        "bart bigbird_pegasus blenderbot blenderbot-small fsmt m2m_100 marian mbart mvp nllb-moe "
-        "pegasus plbart"
+        "bart bigbird_pegasus blenderbot blenderbot-small fsmt longt5 m2m_100 marian mbart mt5 mvp nllb-moe "
+        "pegasus plbart switch_transformers t5 umt5"
     ).split()
 } | {
     "led": dict(
@@ -74,20 +78,14 @@ SEQ2SEQ: dict[str, dict] = {
 ENCODER: dict[str, dict] = {
     name: {}
     for name in (
-        "albert bert distilbert electra ibert mpnet nystromformer roberta roformer squeezebert "
-        "xlm-roberta"
+        "albert bert distilbert electra ibert layoutlm markuplm mpnet nystromformer roberta roformer "
+        "squeezebert xlm-roberta"
     ).split()
 } | {"modernbert": dict(local_attention=6, global_attn_every_n_layers=2)}
 REFUSED = {
-    "deepseek_v4": "mask of single elements",
-    "doge": "mask of single elements",
     "falcon": "attention classes of its own",
     "gpt_neo": "attention classes of its own",
     "gptj": "attention classes of its own",
-    "layoutlm": "mask of single elements",
-    "mt5": "a bias of the scores",
-    "t5": "a bias of the scores",
-    "umt5": "a bias of the scores",
 }
 
 TOKENS = torch.arange(30).view(3, 10) * 7 % 90 + 3
@@ -115,7 +113,7 @@ def own_code_is_said(request):
     name = request.node.callspec.params["name"] if hasattr(request.node, "callspec") else None
     if name in {*CAUSAL, *SEQ2SEQ, *ENCODER}:
         own = any("attention code of its own" in str(x.message) for x in said)
-        assert own == (name in OWN | SPARSE)
+        assert own == (name in OWN | SPARSE | COMPUTED)
 
 
 def class_of(name, mapping):
@@ -232,7 +230,7 @@ def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
 
 # ---- dropout and repeats ----
 
-ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
 NO_DROPOUT = {"ctrl", "diffllama", "ernie4_5", "lfm2", "mpt", "nystromformer"}  # of attention
 KINDS = {
     "decoder": (CAUSAL, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
@@ -283,13 +281,9 @@ def test_dropout_and_repeats(role, name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     kind = class_of(name, auto.MODEL_MAPPING_NAMES)
-    extra = {
-        "deepseek_v4": dict(layer_types=["compressed_sparse_attention"] * 2),
-        "gpt_neo": dict(attention_types=[[["global", "local"], 1]]),
-    }.get(name, {})
-    targets = dict(decoder_input_ids=TARGETS) if "t5" in name else {}
+    extra = dict(attention_types=[[["global", "local"], 1]]) if name == "gpt_neo" else {}
     with pytest.raises(ordo.Error, match=REFUSED[name]):
-        pair(kind, **extra)[0](TOKENS, **targets)
+        pair(kind, **extra)[0](TOKENS)
 
 
 @pytest.mark.parametrize("name", sorted(SPARSE))
@@ -320,12 +314,13 @@ def tables():
     for kind, (names, _) in KINDS.items():
         own = dict.fromkeys(names, "ordo") | dict.fromkeys(OWN, "its own, as with `eager`")
         own |= dict.fromkeys(SPARSE, "ordo up to `index_topk` keys, else refused")
+        own |= dict.fromkeys(SINGLE, "ordo, on the CPU")
         drop = dict.fromkeys(names, "ordo") | dict.fromkeys(OWN, "its own")
         drop |= dict.fromkeys(NO_DROPOUT, "it has none")
         found += [(name, kind, own[name], drop[name]) for name in sorted(names)]
     found += [(name, "", f"refused: {REFUSED[name]}", "") for name in sorted(REFUSED)]
     known = {*CAUSAL, *SEQ2SEQ, *ENCODER, *REFUSED}
-    said = {"ordo": "ordo", "part": "ordo, its own in some layers", "own": "its own, or none", "refused": "refused"}
+    said = {"ordo": "ordo", "cpu": "ordo, on the CPU", "part": "ordo, its own in some layers", "own": "its own, or none", "refused": "refused"}
     tried = (line.split() for line in TRIED.read_text().splitlines()[1:])
     return listed(found), listed((name, "other", said[result], "") for name, result in tried if name not in known)
 
