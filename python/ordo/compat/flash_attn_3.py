@@ -6,13 +6,16 @@ on how the work is cut. An empty row's lse is -inf here, +inf in FlashAttention-
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._blocks import BlockMask
 from .._library import Error
 from ..torch._attention import call
+from ..torch._blocks import block_mask
 from ..torch._call import Arguments
 from ..torch._flash import _parts
 from . import _cache, _combine, _passes
@@ -51,9 +54,16 @@ def flash_attn_func(
     sm_margin: int = 0,
     return_attn_probs: bool = False,
 ) -> Any:
-    """out (batch, row, head, dim); with return_attn_probs (out, lse)."""
-    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    """out (batch, row, head, dim); with return_attn_probs (out, lse).
+
+    With attention_chunk a row sees the keys of its own chunk of so many, where the last row belongs to
+    the last key. It breaks a graph.
+    """
+    _refuse(qv, q_descale, k_descale, v_descale)
     arguments = Arguments(causal, window_size, softmax_scale, softcap)
+    if attention_chunk:
+        chunks = _mask_of_chunks(q, q.shape[1], k.shape[1], attention_chunk)
+        arguments = arguments._replace(block_mask=chunks)
     out, lse = call(q, k, v, arguments)
     return (out, lse.detach()) if return_attn_probs else out
 
@@ -121,14 +131,21 @@ def flash_attn_varlen_func(
 
     seqused_q and seqused_k say how many rows of each sequence are used, its first ones; the other
     rows have out = 0, lse = -inf and no gradient. They cost a copy of the tensors and no wait; on
-    the CPU lengths that repeat cu_seqlens cost nothing.
+    the CPU lengths that repeat cu_seqlens cost nothing. attention_chunk is as in flash_attn_func; it
+    needs keys with the ends and lengths of the rows: the same tensors.
     """
-    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _refuse(qv, q_descale, k_descale, v_descale)
     _passes.check_packed(cu_seqlens_q, cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k)
     arguments = Arguments(
         causal, window_size, softmax_scale, softcap, cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k,
         max_q=max_seqlen_q, max_kv=max_seqlen_k, q_lens=seqused_q, kv_lens=seqused_k,
     )  # fmt: skip
+    if attention_chunk:
+        if cu_seqlens_q is not cu_seqlens_k or max_seqlen_q != max_seqlen_k or seqused_q is not seqused_k:
+            expected = "expected keys with the ends and lengths of the rows"
+            raise Error("unsupported", f"attention_chunk {attention_chunk}: {expected}")
+        chunks = _mask_of_chunks(q, max_seqlen_q, max_seqlen_k, attention_chunk)
+        arguments = arguments._replace(block_mask=chunks)
     out, lse = call(q, k, v, arguments)
     return (out, lse.detach()) if return_attn_probs else out
 
@@ -211,7 +228,7 @@ def flash_attn_with_kvcache(
     As ordo.compat.flash_attn.flash_attn_with_kvcache, with rotary_seqlens as the positions of the
     first new keys; with page_table and cu_seqlens_q q may be (row, head, dim). scheduler_metadata changes nothing.
     """
-    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk or None)
     _passes.refuse(cache_leftpad=cache_leftpad, cu_seqlens_k_new=cu_seqlens_k_new)
     rotary = _cache.rotary_of(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     cache = _cache.Cache(
@@ -267,7 +284,7 @@ def _flash_attn_forward(
 
     New keys, rotary embeddings and indices are for flash_attn_with_kvcache.
     """
-    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk)
+    _refuse(qv, q_descale, k_descale, v_descale, attention_chunk or None)
     _passes.refuse(
         k_new=k_new, v_new=v_new, cu_seqlens_k_new=cu_seqlens_k_new,
         kv_batch_idx=kv_batch_idx, leftpad_k=leftpad_k, rotary_cos=rotary_cos,
@@ -372,13 +389,24 @@ class FlashAttnVarlenFunc:
         )  # fmt: skip
 
 
-def _refuse(qv: Any, q_descale: Any, k_descale: Any, v_descale: Any, attention_chunk: int) -> None:
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _mask_of_chunks(q: Tensor, rows: int, columns: int, chunk: int) -> BlockMask | None:
+    """None where there is nothing to see."""
+    if 0 in (rows, columns):
+        return None
+    return block_mask(_mask_of(rows, columns, chunk), device=q.device)
+
+
+_mask_of = functools.lru_cache(maxsize=64)(BlockMask.from_chunks)
+
+
+def _refuse(qv: Any, q_descale: Any, k_descale: Any, v_descale: Any, attention_chunk: Any = None) -> None:
     for name, given in (
         ("qv", qv),
         ("q_descale", q_descale),
         ("k_descale", k_descale),
         ("v_descale", v_descale),
-        ("attention_chunk", attention_chunk or None),
+        ("attention_chunk", attention_chunk),
     ):
         if given is not None:
             raise Error("unsupported", f"{name} given: not supported")

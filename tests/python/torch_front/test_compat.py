@@ -316,6 +316,33 @@ def test_there_is_no_metadata():
     assert made is None
 
 
+# ---- chunks ----
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows, columns", [(20, 20), (7, 20), (20, 7)])
+def test_chunks_of_the_third(rows, columns, causal):
+    """As FlashAttention-3's own tests have it: the last row belongs to the last key."""
+    given = [leaf(2, n, heads, 16, seed=heads + n) for n, heads in ((rows, 4), (columns, 2), (columns, 2))]
+    row, column = torch.arange(rows)[:, None] + columns - rows, torch.arange(columns)
+    seen = (row.div(6, rounding_mode="floor") == column.div(6, rounding_mode="floor"))[None, None]
+    expected, _ = ordo.torch.attention(*given, causal=causal, seen=seen)
+    found = flash_attn_3.flash_attn_func(*given, causal=causal, attention_chunk=6)
+    assert same(found, expected)
+    compiled = torch.compile(flash_attn_3.flash_attn_func, backend="aot_eager")
+    assert same(compiled(*given, causal=causal, attention_chunk=6), expected)
+    for x, y in zip(*(torch.autograd.grad(o.square().sum(), given) for o in (found, expected))):
+        assert torch.allclose(x, y, atol=1e-5)
+
+
+def test_chunks_of_packed_sequences():
+    q, ends = leaf(27, 4, 16), torch.tensor([0, 20, 27], dtype=torch.int32)
+    found = flash_attn_3.flash_attn_varlen_func(q, q, q, ends, ends, 20, 20, causal=True, attention_chunk=6)
+    for begin, end in ((0, 20), (20, 27)):
+        part = q[None, begin:end]
+        assert same(found[begin:end], flash_attn_3.flash_attn_func(part, part, part, causal=True, attention_chunk=6)[0])
+
+
 # ---- bert_padding ----
 
 
@@ -358,12 +385,14 @@ def test_unpad_concatenated_sequences():
     assert same(dx, (torch.arange(6) < lengths.sum(-1)[:, None])[..., None].float().expand(4, 6, 2))
 
 
-X = torch.zeros(1, 4, 2, 8)
+X, E = torch.zeros(1, 4, 2, 8), torch.tensor([0, 4], dtype=torch.int32)
 third = flash_attn_3.flash_attn_qkvpacked_func
 REFUSED = (
     (lambda: flash_attn_3.flash_attn_func(X, X, X, qv=X), "qv given"),
     (lambda: flash_attn_3.flash_attn_func(X, X, X, q_descale=X), "q_descale given"),
-    (lambda: flash_attn_3.flash_attn_func(X, X, X, attention_chunk=4), "attention_chunk"),
+    (lambda: flash_attn_3._flash_attn_forward(X, X, X, attention_chunk=4), "attention_chunk"),
+    (lambda: flash_attn_3.flash_attn_func(X, X, X, attention_chunk=-4), "chunk -4"),
+    (lambda: flash_attn_3.flash_attn_varlen_func(X[0], X[0], X[0], E, E.clone(), 4, 4, attention_chunk=2), "attention_chunk 2: expected keys"),
     (lambda: flash_attn.flash_attn_qkvpacked_func(X), "qkv.shape"),
     (lambda: third(torch.zeros(2, 5, 4, 7, 8)), r"qkv.shape \(2, 5, 4, 7, 8\): expected 5 axes, 3 at -3"),
     (lambda: third(torch.zeros(5, 7, 8), num_heads_q=3), r"qkv.shape \(5, 7, 8\): expected 5 axes"),
