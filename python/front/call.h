@@ -191,19 +191,6 @@ static bool same_sizes(const shape *x, const shape *y)
     return x->axes == y->axes && memcmp(x->sizes, y->sizes, sizeof x->sizes) == 0;
 }
 
-static bool check_type(const char *name, const view *x, int32_t dtype)
-{
-    return x->dtype == dtype || REFUSE("argument", "%s.dtype torch.%s: expected torch.%s", name,
-                                       type_name(x->dtype), type_name(dtype));
-}
-
-static bool check_place(const char *name, const view *x, const view *q)
-{
-    return (x->device_type == q->device_type && x->device == q->device) ||
-           REFUSE("argument", "%s.device %s: expected that of q, %s", name, DEVICE_OF(x),
-                  DEVICE_OF(q));
-}
-
 static bool check_contiguous(const char *name, const view *x)
 {
     return is_contiguous(&x->shape) || REFUSE("align", "%s.stride %s: expected a contiguous tensor",
@@ -216,7 +203,12 @@ static bool check_one(const char *name, const view *x, const shape *as, int32_t 
 {
     if (!same_sizes(&x->shape, as))
         return REFUSE("shape", "%s.shape %s: expected %s", name, SIZES_OF(&x->shape), SIZES_OF(as));
-    return check_type(name, x, dtype) && check_place(name, x, q);
+    if (x->dtype != dtype)
+        return REFUSE("argument", "%s.dtype torch.%s: expected torch.%s", name, type_name(x->dtype),
+                      type_name(dtype));
+    return (x->device_type == q->device_type && x->device == q->device) ||
+           REFUSE("argument", "%s.device %s: expected that of q, %s", name, DEVICE_OF(x),
+                  DEVICE_OF(q));
 }
 
 static bool check_more(const request *r, int at)

@@ -66,24 +66,14 @@ static tensor *optional_of(StableIValue x)
     return found;
 }
 
-/* The tensors of a backward pass. */
-static request saved_of(const StableIValue *stack)
-{
-    request r = { .dout = tensor_of(stack[0]), .q = tensor_of(stack[2]) };
-    r.dlse = optional_of(stack[1]);
-    r.k = tensor_of(stack[3]), r.v = tensor_of(stack[4]);
-    r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
-    return r;
-}
-
-enum { SAVED = 7 }; /* tensors of a backward pass */
-
 /* backward_part has the sums behind the tensors, and neither dsink nor dbias. */
 static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments;
-    request r = saved_of(stack);
-    const StableIValue *own = stack + SAVED;
+    request r = query_of(stack + 2);
+    r.dout = tensor_of(stack[0]), r.dlse = optional_of(stack[1]);
+    r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
+    const StableIValue *own = stack + 7;
     tensor *made[GRADIENTS] = { NULL };
     sums carried = { NULL, NULL, 0 };
     const bool part = results < GRADIENTS;
@@ -139,17 +129,6 @@ static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
     hand_over(stack, &r, done, 1, made);
 }
 
-/* (Tensor like) -> Tensor: seed and offset. */
-static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
-{
-    (void)arguments, (void)results;
-    request r = { .q = tensor_of(stack[0]) };
-    view like;
-    tensor *made[1] = { NULL };
-    const bool done = look("like", r.q, &like) && draw_pair(&like, &made[0]);
-    hand_over(stack, &r, done, 1, made);
-}
-
 /* Pack an element mask of bool, as block_mask_of() finds it again. */
 static bool pack(const view *x, tensor **made)
 {
@@ -176,15 +155,28 @@ static bool pack(const view *x, tensor **made)
     return !status || library_refused(status);
 }
 
-/* (Tensor elements) -> Tensor: an element mask as the other operators take it. */
+/* (Tensor) -> Tensor. */
+static void of_one(StableIValue *stack, const char *name, bool (*make)(const view *, tensor **))
+{
+    request r = { .q = tensor_of(stack[0]) };
+    view x;
+    tensor *made[1] = { NULL };
+    const bool done = look(name, r.q, &x) && make(&x, &made[0]);
+    hand_over(stack, &r, done, 1, made);
+}
+
+/* Seed and offset, on the device of a tensor. */
+static void draw(StableIValue *stack, uint64_t arguments, uint64_t results)
+{
+    (void)arguments, (void)results;
+    of_one(stack, "like", draw_pair);
+}
+
+/* An element mask as the other operators take it. */
 static void seen(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
-    request r = { .q = tensor_of(stack[0]) };
-    view elements;
-    tensor *made[1] = { NULL };
-    const bool done = look("seen", r.q, &elements) && pack(&elements, &made[0]);
-    hand_over(stack, &r, done, 1, made);
+    of_one(stack, "seen", pack);
 }
 
 static void gemm(StableIValue *stack, uint64_t arguments, uint64_t results)

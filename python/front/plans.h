@@ -97,17 +97,13 @@ static void describe_dropout(const request *r, ordo_dropout *made)
 /* What narrows the mask, a block mask or an element mask. */
 static void describe_blocks(const request *r, ordo_problem *p)
 {
-    const bool seen = r->flags >> SEEN & 1;
-    const int64_t *masks = r->list[seen ? SEEN : BLOCK_START].shape.sizes;
-    const bool per_sequence = masks[0] > 1, per_head = masks[1] > 1;
-    if (seen) {
-        p->seen.on = true, p->seen.per_sequence = per_sequence, p->seen.per_head = per_head;
-    } else if (r->flags >> BLOCK_START & 1) {
-        p->blocks.entries = 1; /* room for other masks of about this size */
-        while (p->blocks.entries < r->list[BLOCK_KEY].shape.sizes[0])
-            p->blocks.entries *= 2;
-        p->blocks.per_sequence = per_sequence, p->blocks.per_head = per_head;
-    }
+    const int64_t *masks = r->list[BLOCK_START].shape.sizes, *seen = r->list[SEEN].shape.sizes;
+    p->blocks.entries = r->flags >> BLOCK_START & 1; /* room for other masks of about this size */
+    while (p->blocks.entries < r->list[BLOCK_KEY].shape.sizes[0])
+        p->blocks.entries *= 2;
+    p->blocks.per_sequence = masks[0] > 1, p->blocks.per_head = masks[1] > 1;
+    p->seen.on = r->flags >> SEEN & 1;
+    p->seen.per_sequence = seen[0] > 1, p->seen.per_head = seen[1] > 1;
 }
 
 static void describe_bias(const request *r, ordo_problem *p)
