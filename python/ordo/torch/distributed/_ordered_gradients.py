@@ -23,7 +23,7 @@ _BUCKET = 16 << 20  # elements that are exchanged at once, and the rest of a par
 
 
 class Owner:
-    """Whose micro-batches are whose, and whose parameters they are.
+    """The parameters of a step, and which rank computes which of its micro-batches.
 
     Raises Error on every rank unless all have the same parameters and number of micro-batches.
     """
