@@ -43,7 +43,6 @@ class Padding(NamedTuple):
     none: bool  # all are valid
     right: bool  # each sequence is one run from its first token on
     runs: bool  # each sequence is one run
-    first: Tensor  # of each run, int32
     lengths: Tensor  # int32
 
 
@@ -51,25 +50,29 @@ def padding_of(mask: Tensor) -> Padding:
     """Look at a mask of valid tokens, bool, (batch, key). Waits for the device, once per mask."""
 
     def compute(valid: Tensor) -> Padding:
-        rows = valid.shape[1]
-        lengths = valid.sum(dim=-1, dtype=torch.int32)
-        if not rows:
-            return Padding(True, True, True, lengths, lengths)
-        place = torch.arange(1, rows + 1, dtype=torch.int32, device=valid.device)
-        end = (place * valid).amax(dim=-1)
-        first = valid.view(torch.uint8).argmax(dim=-1).to(torch.int32)
+        rows, runs = valid.shape[1], _runs(valid)
         # What follows from three numbers per sequence is decided on the host: fewer launches.
-        of_each = list(zip(*torch.stack([lengths, end, first]).tolist()))
+        of_each = list(zip(*torch.stack(runs).tolist()))
         return Padding(
             none=all(length == rows for length, _, _ in of_each),
-            right=all(length == end for length, end, _ in of_each),
-            runs=all(length == end - first for length, end, first in of_each),
-            first=first,
-            lengths=lengths,
-        )  # of no valid token: first, end and length are 0
+            right=all(length == end for length, _, end in of_each),
+            runs=all(length == end - first for length, first, end in of_each),
+            lengths=runs[0],
+        )
 
     made: Padding = once(mask, "padding", compute)
     return made
+
+
+def _runs(valid: Tensor) -> list[Tensor]:
+    """How many tokens of each sequence are valid, the first one of them and the last one + 1; all 0 of
+    none. int32."""
+    lengths = valid.sum(dim=-1, dtype=torch.int32)
+    if not valid.shape[1]:
+        return [lengths] * 3
+    place = torch.arange(1, valid.shape[1] + 1, dtype=torch.int32, device=valid.device)
+    first = valid.view(torch.uint8).argmax(dim=-1).to(torch.int32)
+    return [lengths, first, (place * valid).amax(dim=-1)]
 
 
 def right_padded(rows: int, mask: Tensor, arguments: Arguments) -> Arguments | None:
@@ -79,9 +82,7 @@ def right_padded(rows: int, mask: Tensor, arguments: Arguments) -> Arguments | N
     where = padding_of(mask)
     if not where.right:
         return None
-    queries = where.lengths
-    if not _placed(arguments):
-        queries = once(mask, f"rows {rows}", lambda x: torch.full_like(where.lengths, rows))
+    queries = where.lengths if _placed(arguments) else None
     return arguments._replace(q_lens=queries, kv_lens=where.lengths)
 
 
@@ -98,14 +99,10 @@ def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:
         return
     message = "attention_mask with padding between valid tokens and a sliding window: not supported"
     if torch.compiler.is_compiling():
-        torch._assert_async(~_holes(mask), message)
+        lengths, first, end = _runs(mask)
+        torch._assert_async((lengths == end - first).all(), message)
     elif not padding_of(mask).runs:
         raise Error("unsupported", message)
-
-
-def _holes(valid: Tensor) -> Tensor:
-    starts = (valid[:, 1:] & ~valid[:, :-1]).sum(-1) + valid[:, 0]
-    return (starts > 1).any()
 
 
 # ---- sequences end to end ----
