@@ -284,8 +284,7 @@ def _pattern(
         )
     if elements.dtype == torch.bool or elements.requires_grad:
         return of_elements(elements)
-    made: Pattern = once(elements, "elements", of_elements)
-    return made
+    return once(elements, "elements", of_elements)  # type: ignore[no-any-return]
 
 
 def _bias(q: Tensor, k: Tensor, pattern: Pattern, position_bias: Tensor | None) -> Tensor | None:

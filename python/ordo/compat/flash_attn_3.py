@@ -389,7 +389,7 @@ class FlashAttnVarlenFunc:
         )  # fmt: skip
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.compiler.disable
 def _mask_of_chunks(q: Tensor, rows: int, columns: int, chunk: int) -> BlockMask | None:
     """None where there is nothing to see."""
     if 0 in (rows, columns):
