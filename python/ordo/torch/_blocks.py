@@ -85,9 +85,13 @@ def _there(mask: BlockMask, device: torch.device, where: str) -> Blocks:
     return made
 
 
-def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules) -> Blocks:
-    """The lists of a mask, ordo's or FlexAttention's, on the device of q; Error if it is not one of
-    this call."""
+class _Several(Error):
+    """Rows of a mask of FlexAttention see more than one interval of columns."""
+
+
+def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules) -> Blocks | Tensor:
+    """The lists of a mask, ordo's or FlexAttention's, on the device of q, or on the CPU the elements of
+    one that lists cannot say; Error if it is not one of this call."""
     if type(q).__name__ == "DTensor":
         raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
     packed = q.dim() == 3
@@ -99,7 +103,12 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
         if _compiling():
             expected = "expected what ordo.torch.block_mask(mask) returns"
             raise Error("unsupported", f"block_mask in torch.compile: {expected}")
-        mask = block_mask(given, None if packed else sequences, heads)
+        try:
+            mask = block_mask(given, None if packed else sequences, heads)
+        except _Several:
+            if device.type != "cpu":
+                raise
+            return _all_elements(given)
     _expect("q_len", mask.q_len, q_len)
     _expect("kv_len", mask.kv_len, kv_len)
     made = blocks_on(mask, device)
@@ -248,7 +257,7 @@ def _intervals(mask: Any, parts: Any, rows: int, columns: int) -> Any:
     wrong = np.argwhere(seen != between)
     if len(wrong):
         b, h, row = wrong[0]
-        raise Error(
+        raise _Several(
             "unsupported",
             f"block_mask.mask_mod: row {row} sees columns {first[b, h, row]} and {last[b, h, row]}, but "
             "not all between them: expected one interval of columns per row in partial blocks, as "
@@ -257,8 +266,32 @@ def _intervals(mask: Any, parts: Any, rows: int, columns: int) -> Any:
     return tuple(np.ascontiguousarray(x[..., :rows]) for x in (first, last))
 
 
+def _all_elements(mask: Any) -> Tensor:
+    """(sequence or 1, head or 1, row, column): blocks that are not listed are hidden."""
+    rows, columns = mask.seq_lengths
+    down, across = -(-rows // BLOCK), -(-columns // BLOCK)
+    made = torch.zeros(*mask.kv_num_blocks.shape[:2], down, BLOCK, across, BLOCK, dtype=torch.bool)
+    parts = _places(mask.kv_num_blocks, mask.kv_indices, down)
+    for some in np.split(parts, range(_AT_ONCE, parts.shape[1], _AT_ONCE), axis=1):
+        b, h, i, j = some
+        made[b, h, i, :, j] = _elements(mask, some, rows, columns)[0].cpu()
+    b, h, i, j = _places(mask.full_kv_num_blocks, mask.full_kv_indices, down)
+    made[b, h, i, :, j] = True
+    return made.flatten(4, 5).flatten(2, 3)[:, :, :rows, :columns]
+
+
 def _seen(mask: Any, some: Any, rows: int, columns: int) -> Any:
     """Of each row of these blocks: the first and last column that it sees, and how many."""
+    made, column = _elements(mask, some, rows, columns)
+    ones = made.to(torch.int8)
+    any_ = made.any(-1)
+    low = torch.where(any_, column[:, :1] + ones.argmax(-1), columns)
+    high = torch.where(any_, column[:, -1:] - ones.flip(-1).argmax(-1), -1)
+    return [x.cpu().numpy() for x in (low.int(), high.int(), made.sum(-1))]
+
+
+def _elements(mask: Any, some: Any, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Of these blocks: whether each element is seen, and the numbers of their columns."""
     device = mask.kv_num_blocks.device
 
     def element(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -271,9 +304,4 @@ def _seen(mask: Any, some: Any, rows: int, columns: int) -> Any:
     row, column = i[:, None] * BLOCK + inner, j[:, None] * BLOCK + inner
     # A rule may read tensors by row and column: those outside are read as the last ones.
     made = each(b, h, row.clamp(max=rows - 1), column.clamp(max=columns - 1)).bool()
-    made = made & (row < rows)[:, :, None] & (column < columns)[:, None]
-    ones = made.to(torch.int8)
-    any_ = made.any(-1)
-    low = torch.where(any_, column[:, :1] + ones.argmax(-1), columns)
-    high = torch.where(any_, column[:, -1:] - ones.flip(-1).argmax(-1), -1)
-    return [x.cpu().numpy() for x in (low.int(), high.int(), made.sum(-1))]
+    return made & (row < rows)[:, :, None] & (column < columns)[:, None], column

@@ -176,7 +176,11 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
         if a.seen is not None:
             raise Error("unsupported", "seen, block_mask: expected one of the two")
         made = lists_of_mask(a.block_mask, q, k, sequences(q, lists), rules)
-        lists = Lists(*lists[:8], *made, bias=lists.bias, sink=lists.sink)
+        if isinstance(made, Tensor):
+            seen = _shared("block_mask", made, q, k, lists, max_q, max_kv)
+            lists = lists._replace(seen=f.run(f.seen, seen))
+        else:
+            lists = Lists(*lists[:8], *made, bias=lists.bias, sink=lists.sink)
     values = real and listed and (checked() or (drops and q.is_cpu))
     if values or (drops and not real):
         check(q, k, v, lists)
@@ -256,27 +260,27 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
     made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink)
-    longest = (q.shape[1], k.shape[1]) if a.cu_q is None else (max_q, max_kv)
     if a.bias is not None:
-        bias = _shared("bias", a.bias, q, sequences(q, made), longest)
+        bias = _shared("bias", a.bias, q, k, made, max_q, max_kv)
         made = made._replace(bias=bias if bias.stride(-1) == 1 else bias.contiguous())
     if a.seen is not None:
-        seen = _shared("seen", a.seen, q, sequences(q, made), longest)
+        seen = _shared("seen", a.seen, q, k, made, max_q, max_kv)
         made = made._replace(seen=torch.ops.ordo.seen(seen) if _compiling() else f.run(f.seen, seen))
     return made, max_q, max_kv
 
 
-def _shared(name: str, x: Any, q: Tensor, batch: Any, longest: tuple[Any, Any]) -> Tensor:
+def _shared(name: str, x: Any, q: Tensor, k: Tensor, lists: Lists, max_q: Any, max_kv: Any) -> Tensor:
     """Matrices of sequences and heads; those that share one by expand() as one, so that it is read, and
     its gradient summed, once."""
     if not isinstance(x, Tensor):
         raise Error("argument", f"{name} {x!r}: expected a tensor")
     if "DTensor" in (type(q).__name__, type(x).__name__):
         raise Error("unsupported", f"{name} given: expected plain tensors, not DTensor")
-    own, sizes = tuple(x.shape), (batch, q.shape[-2], *longest)
+    longest = (max_q, max_kv) if lists.cu_q is not None else (q.shape[1], k.shape[1])
+    own, sizes = tuple(x.shape), (sequences(q, lists), q.shape[-2], *longest)
     shared = tuple(1 if axis < 2 and size == 1 else sizes[axis] for axis, size in enumerate(own[:4]))
     if own != shared or len(own) != 4:
-        expected = f"({batch} or 1, {q.shape[-2]} or 1, {longest[0]}, {longest[1]})"
+        expected = f"({sizes[0]} or 1, {sizes[1]} or 1, {longest[0]}, {longest[1]})"
         raise Error("shape", f"{name}.shape {own}: expected {expected}")
     for axis in (0, 1):
         if own[axis] > 1 and x.stride(axis) == 0:

@@ -123,6 +123,24 @@ def test_lists_of_blocks_of_flex_attention(rule):
     assert torch.equal(lse[0, 0].isfinite(), seen.any(1)) and not o[0, ~seen.any(1)].any()
 
 
+@pytest.mark.parametrize("heads", [None, 4])
+@pytest.mark.parametrize("rule", [
+    lambda b, h, i, j: (j < 20) | (i - j < 100) & (j <= i),  # tokens that all see, beside a window
+    lambda b, h, i, j: (i - j) % 3 == 0,
+    lambda b, h, i, j: (j <= i) & ((i < 256) | (j % 2 == 0)),  # whole blocks, too
+])  # fmt: skip
+def test_rows_of_several_intervals_are_element_masks(rule, heads):
+    """Blocks that are not listed are hidden, whatever the rule says."""
+    given, at = tensors(), torch.arange(400)
+    mask = create_block_mask(rule, None, heads, 400, 400, device="cpu")
+    seen = torch.as_tensor(rule(0, 0, at[:, None], at))[None, None]
+    for _ in range(2):
+        assert equal(results(*given, block_mask=mask), results(*given, seen=seen.expand(1, heads or 1, -1, -1)))
+        mask.kv_num_blocks[:, :, 3] = 0
+        mask.full_kv_num_blocks[:, :, 3] = 0
+        seen[:, :, 384:] = False
+
+
 # ---- lists are those of a mask, and cannot change ----
 
 

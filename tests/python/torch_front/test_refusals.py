@@ -79,6 +79,10 @@ def compiled(call, **rest):
     return torch.compile(call, backend="aot_eager", fullgraph=True, **rest)
 
 
+def TWO(b, h, i, j):
+    return (j < 2) | (j > 6) & (i > 7)
+
+
 def mask_of(rule, sequences=None, heads=None, **rest):
     return create_block_mask(rule, sequences, heads, 9, 9, device="cpu", **rest)
 
@@ -236,7 +240,8 @@ REFUSED = {
     "a rule by sequence": bad("mask_mod: depends on b, and .* with", block_mask=mask_of(lambda b, h, i, j: (i >= j) | (b == 1))),
     "a rule by head": bad("mask_mod: depends on h, and .* with", block_mask=mask_of(lambda b, h, i, j: (i >= j) | (h == 1))),
     "a rule by sequence, packed": bad("mask_mod: depends on b", *FLAT, cu_q=ints(0, 9, 18), block_mask=mask_of(lambda b, h, i, j: i >= j + b)),
-    "a rule of two intervals": bad("mask_mod: row 8 sees columns", block_mask=mask_of(lambda b, h, i, j: (j < 2) | (j > 6) & (i > 7))),
+    "a rule of two intervals": (lambda: ordo.torch.block_mask(mask_of(TWO)), "mask_mod: row 8 sees columns"),
+    "a rule of two intervals for other rows": bad(r"block_mask.shape \(1, 1, 9, 9\): expected .* 8, 9\)", Q[:, :8], K, V, block_mask=mask_of(TWO)),
     "small blocks": bad("BLOCK_SIZE", block_mask=mask_of(lambda b, h, i, j: i >= j, BLOCK_SIZE=64)),
     # element masks and biases
     "a seen of a list": bad(r"seen \[True\]: expected a tensor", seen=[True]),
