@@ -11,7 +11,7 @@ from torch import Tensor
 from .._library import Error
 from ..torch import _parts
 from ..torch._attention import run_inputs
-from ..torch._call import Arguments, prepare, rng_of
+from ..torch._call import Arguments, prepare, rng_of, without_gaps
 from ..torch._kept import signed_probabilities
 
 
@@ -55,14 +55,27 @@ def backward(
             shape = tuple(given.shape)
             raise Error("shape", f"{name}.shape {shape}: expected {tuple(like.shape)}")
         check_floats(**{name: given})
+    sums = (dout.detach().float() * out.detach().float()).sum(-1).transpose(-1, -2).contiguous()
+    gaps = arguments.cu_q is not None and (arguments.q_lens is not None or arguments.kv_lens is not None)
+    leaves = [x.detach().requires_grad_(gaps) for x in (q, k, v)]
+    moved, back = leaves, None
+    if gaps:  # each row goes to one place, and its gradient back
+        with torch.enable_grad():
+            *moved, arguments, back = without_gaps(*leaves, arguments)
     with torch.no_grad():
-        q, k, v, lists, rules = prepare(q, k, v, arguments)
+        if back is not None:
+            rows = back.argsort()
+            out, dout, lse = out.index_select(0, rows), dout.index_select(0, rows), lse.index_select(-1, rows)
+        q, k, v, lists, rules = prepare(*moved, arguments)
         lse = torch.where(lse == math.inf, -math.inf, lse)  # FlashAttention-2's empty rows
         made = _parts.backward(_parts.Saved(q, out, lse, dout, None), k, v, lists, rules)
+    if gaps:
+        made = torch.autograd.grad(moved, leaves, [x.to(y.dtype) for x, y in zip(made, moved)])
+    with torch.no_grad():
         for given, grad in zip(grads, made):
             if given is not None:
                 given.copy_(grad)
-        return (dout.float() * out.float()).sum(-1).transpose(-1, -2).contiguous()
+    return sums
 
 
 def infinite(lse: Tensor) -> Tensor:

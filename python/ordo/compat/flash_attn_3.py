@@ -347,8 +347,6 @@ def _flash_attn_backward(
 ) -> Tensor:
     """Writes dq, dk and dv; returns softmax_d, the row sums of dout * out, as softmax_lse is."""
     _check_lists(cu_seqlens_q, cu_seqlens_k, sequed_q=sequed_q, sequed_k=sequed_k)
-    if cu_seqlens_q is not None:
-        _passes.refuse(sequed_q=sequed_q, sequed_k=sequed_k)
     arguments = Arguments(
         is_causal, (window_size_left, window_size_right), softmax_scale, softcap,
         cu_q=cu_seqlens_q, cu_kv=cu_seqlens_k, max_q=max_seqlen_q, max_kv=max_seqlen_k,

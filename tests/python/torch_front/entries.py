@@ -154,7 +154,7 @@ class Below(Flash):
         if self.third and (v["dropout"] != "none" or v["slopes"] != "none"):
             return False
         return (
-            _basic(v) and (v["layout"] in ("dense", "packed") or v["layout"] == "padded" and self.third)
+            _basic(v) and (v["layout"] in ("dense", "packed") or self.third)
             and v["dropout"] in ("none", "drawn")
             and situation in ("eager", "again", "no_grad", "hooks", "threads", "checkpoint")
         )  # fmt: skip
