@@ -153,13 +153,10 @@ def run_inputs(
     """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
     if a.kv_starts is not None and a.page_table is None:
         raise Error("argument", "kv_starts given, page_table None: expected both")
+    batch = None
     if a.page_table is not None:
         batch = q.shape[:2] if a.cu_q is None else None
         q, k, v, a = packed(q, k, v, a)
-        o, lse, inputs = run_inputs(q, k, v, a, now)
-        if batch is not None:
-            o, lse = o.unflatten(0, batch), lse.unflatten(1, batch).transpose(0, 1)
-        return o, lse, inputs
     if a.prepared is not None:
         a = with_prepared(a)
     back = None
@@ -169,6 +166,8 @@ def run_inputs(
     o, lse = attend(*inputs, a.prepared)
     if back is not None:
         o, lse = o.index_select(0, back), lse.index_select(1, back)
+    if batch is not None:
+        o, lse = o.unflatten(0, batch), lse.unflatten(1, batch).transpose(0, 1)
     return o, lse, inputs
 
 

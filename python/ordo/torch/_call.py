@@ -22,18 +22,7 @@ from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._inputs import (
-    Call,
-    Lists,
-    Rules,
-    ask,
-    call_of,
-    check,
-    check_each,
-    check_ends,
-    check_values,
-    sequences,
-)
+from ._inputs import Call, Lists, Rules, ask, call_of, check, sequences
 
 _CUDA = backend_limits("cuda")
 _autocasts = torch._C._is_any_autocast_enabled
@@ -138,8 +127,8 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
 
 def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
     """The call of these rules, for all that are like it; () if head sizes are to be filled."""
-    filled = cuda and fill_width(dim, v_dim)
-    known = () if filled else call_of(Lists(), rules_of(Arguments(*rules), dim))
+    plain_rules = rules_of(Arguments(*rules), dim)
+    known = () if cuda and fill_width(dim, v_dim) else call_of(Lists(), plain_rules)
     if len(_known) >= CACHED:
         _known.clear()
     _known[rules, dim, v_dim, cuda] = known
@@ -187,7 +176,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     if values:
         check_values(q, k, lists, rules)
     if real and here and not given:  # a call that is refused has drawn nothing
-        ask(*wide, call_of(lists, rules))
+        call = call_of(lists, rules)
+        ask(*wide, call)
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists, rules
@@ -371,6 +361,44 @@ def check_lengths(on: bool = True) -> None:
 def checked() -> bool:
     return _switch[0]
 
+
+def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
+    """Raise Error if a list of lengths is wrong, or one of sequence_ids. Waits for the device."""
+    rows, columns = q.shape[-3], k.shape[-3]
+    for name, ends, total, longest in (
+        ("cu_q", lists.cu_q, rows, rules.max_q),
+        ("cu_kv", lists.cu_kv, columns, rules.max_kv),
+    ):
+        if ends is not None:
+            check_ends(name, ends.tolist(), total, longest)
+    ids = 2**32 // (rules.shard and rules.shard[4] or q.shape[-2]) - 1
+    for name, each, most in (
+        ("q_lens", lists.q_lens, rows),
+        ("kv_lens", lists.kv_lens, columns),
+        ("sequence_ids", lists.sequence_ids, ids),
+    ):
+        if each is not None:
+            check_each(name, each.tolist(), [most] * len(each))
+
+
+def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:
+    if ends[0] != 0:
+        raise Error("shape", f"{name}[0] {ends[0]}: expected 0")
+    for b, (begin, end) in enumerate(zip(ends, ends[1:]), 1):
+        most = min(begin + longest, total)
+        if not begin <= end <= most:
+            raise Error(
+                "shape",
+                f"{name}[{b}] {end}: expected {begin}..{most} (a sequence of 0..{longest}, "
+                f"{total} rows in all)",
+            )
+
+
+def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
+    for b, (length, room) in enumerate(zip(lengths, rooms)):
+        if not 0 <= length <= room:
+            status = "argument" if name == "sequence_ids" else "shape"
+            raise Error(status, f"{name}[{b}] {length}: expected 0..{room}")
 
 # ---- as the library takes them ----
 

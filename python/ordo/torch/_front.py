@@ -33,7 +33,6 @@ BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST, SEEN, BIAS = (1 << x for x in r
 SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW, NEEDS_DBIAS = (
     1 << x for x in range(15, 28)
 )
-SIZES = 11  # numbers of `sizes`
 
 _REVISION = 11  # of what the operators take, as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"

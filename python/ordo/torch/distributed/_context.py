@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ..._library import Error
-from .._call import Arguments, arguments, as_int32, check_packed, prepare, rng_of, whole, widened
-from .._inputs import Lists, Rules, ask, call_of, check, check_each, check_ends
+from .._call import (
+    Arguments, arguments, as_int32, check_each, check_ends, check_packed, prepare, rng_of, whole, widened
+)  # fmt: skip
+from .._inputs import Lists, Rules, ask, call_of, check
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
