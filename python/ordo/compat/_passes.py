@@ -57,18 +57,19 @@ def backward(
         check_floats(**{name: given})
     sums = (dout.detach().float() * out.detach().float()).sum(-1).transpose(-1, -2).contiguous()
     gaps = arguments.cu_q is not None and (arguments.q_lens is not None or arguments.kv_lens is not None)
-    leaves = [x.detach().requires_grad_(gaps) for x in (q, k, v)]
-    moved, back = leaves, None
+    q, k, v = leaves = [x.detach().requires_grad_(gaps) for x in (q, k, v)]
+    back = None
     if gaps:  # each row goes to one place, and its gradient back
         with torch.enable_grad():
-            *moved, arguments, back = without_gaps(*leaves, arguments)
+            q, k, v, arguments, back = without_gaps(q, k, v, arguments)
+    moved = q, k, v
     with torch.no_grad():
         if back is not None:
             rows = back.argsort()
             out, dout, lse = out.index_select(0, rows), dout.index_select(0, rows), lse.index_select(-1, rows)
-        q, k, v, lists, rules = prepare(*moved, arguments)
+        q, k, v, lists, rules = prepare(q, k, v, arguments)
         lse = torch.where(lse == math.inf, -math.inf, lse)  # FlashAttention-2's empty rows
-        made = _parts.backward(_parts.Saved(q, out, lse, dout, None), k, v, lists, rules)
+        made: Any = _parts.backward(_parts.Saved(q, out, lse, dout, None), k, v, lists, rules)
     if gaps:
         made = torch.autograd.grad(moved, leaves, [x.to(y.dtype) for x, y in zip(made, moved)])
     with torch.no_grad():

@@ -169,7 +169,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
             seen = _shared("block_mask", made, q, k, lists, max_q, max_kv)
             lists = lists._replace(seen=f.run(f.seen, seen))
         else:
-            lists = Lists(*lists[:8], *made, bias=lists.bias, sink=lists.sink)
+            names = (f"block_{name}" for name in made._fields)
+            lists = lists._replace(**dict(zip(names, made)))
     values = real and listed and (checked() or (drops and q.is_cpu))
     if values or (drops and not real):
         check(q, k, v, lists)
