@@ -1,9 +1,34 @@
-/* sm90/pipeline.h: what a producer and its consumers share: stages that they fill and empty in
- * turn, and records of what is in them. */
+/* sm90/pipeline.h: what a producer and its consumers share: barriers, stages that they fill and
+ * empty in turn, and records of what is in them. */
 #ifndef CUDA_SM90_PIPELINE_H
 #define CUDA_SM90_PIPELINE_H
 
 #include "cuda/sm90/ptx.h"
+#include "cuda/tile/swizzle.h"
+
+/* A kernel begins: one thread checks the address of shared memory and initialises barriers. */
+template <class BARRIERS> ORDO_DEVICE void block_begin(BARRIERS barriers)
+{
+    extern __shared__ __align__(1024) char smem[];
+    if (threadIdx.x == 0) {
+        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
+            ordo_fault();
+        barriers();
+        mbar_init_fence();
+    }
+    __syncthreads();
+}
+
+/* Loads a tile of COLUMNS columns: a box of `rows` rows for each panel. */
+template <int COLUMNS>
+ORDO_DEVICE void tma_load_tile(uint32_t to, const CUtensorMap *map, uint32_t bar, int rows, int row,
+                               int head, int sequence, uint64_t policy)
+{
+#pragma unroll
+    for (int p = 0; p < COLUMNS / ORDO_PANEL_COLUMNS; p++)
+        tma_load(to + p * rows * ORDO_LINE_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head,
+                 sequence, policy);
+}
 
 /* The stage at hand, and the parity to wait for at its barrier: a consumer begins with parity 0 at
  * full barriers, a producer with parity 1 at empty ones. */

@@ -23,9 +23,6 @@
 /* The barriers of a block, by one thread. */
 template <class Z> ORDO_DEVICE void backward_barriers(void)
 {
-    extern __shared__ __align__(1024) char smem[];
-    if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
-        ordo_fault();
     mbar_init(Z::KV_FULL, 1);
     mbar_init(Z::KV_EMPTY, 8);
     for (int s = 0; s < 2; s++) {
@@ -44,7 +41,6 @@ template <class Z> ORDO_DEVICE void backward_barriers(void)
         mbar_init(Z::KEEP_FULL + 8 * i, Z::MADE ? 8 : 1);
         mbar_init(Z::KEEP_EMPTY + 8 * i, 8);
     }
-    mbar_init_fence();
 }
 
 /* The roles of the producer warpgroup, one thread of each warp. */
@@ -85,9 +81,7 @@ __global__ void __launch_bounds__(384, 1)
      * before the last product of dP, which then waits for it after the others' operands. */
     const bool EDGE_AHEAD = CARRY && !VARLEN;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (threadIdx.x == 0)
-        backward_barriers<Z>();
-    __syncthreads();
+    block_begin([] { backward_barriers<Z>(); });
     grid_wait();     /* counters are zero and statistics written */
     grid_let_next(); /* not before: the next kernel reads the counters */
 
@@ -126,7 +120,7 @@ __global__ void __launch_bounds__(384, 1)
         mbar_wait(Z::Q_FULL + 8 * (j & 1), j >> 1 & 1);
         wgmma_pin(sc);
         wgmma_fence();
-        m.s(sc, j & 1);
+        m.template scores<Z::K, Z::Q>(sc, j & 1);
         wgmma_commit();
         if (EDGE_AHEAD)
             edge = load_shared(Z::EDGE + 4 * (j & 1));
@@ -149,7 +143,7 @@ __global__ void __launch_bounds__(384, 1)
             float dp[M::SCORES];
             uint32_t p[M::PACKED], ds[M::PACKED];
             wgmma_fence();
-            m.dp(dp, stage);
+            m.template scores<Z::V, Z::DO>(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
                 if (args.all.has_rule)
@@ -188,7 +182,8 @@ __global__ void __launch_bounds__(384, 1)
                 mbar_wait(Z::Q_FULL + 8 * other, next_parity);
             wgmma_pin(sc);
             wgmma_fence();
-            m.s(sc, other); /* after the last step: of whatever is there, and dropped */
+            m.template scores<Z::K, Z::Q>(
+                sc, other); /* after the last step: of whatever is there, and dropped */
             wgmma_commit();
             named_arrive(PINGPONG + (m.mine ^ 1), 256);
             if (D == 64) {

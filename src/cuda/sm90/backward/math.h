@@ -44,24 +44,16 @@ struct backward_math {
         asm volatile("" : "+r"(dq_at), "+r"(ds_at));
     }
 
-    __device__ __forceinline__ void s(float (&d)[SCORES], int stage) const /* S^T = K Q^T */
+    /* S^T = K Q^T, dP^T = V dO^T: of a warpgroup's 64 keys of tile A and the stage of tile B. */
+    template <int A, int B>
+    __device__ __forceinline__ void scores(float (&d)[SCORES], int stage) const
     {
-        const uint32_t q_low = ordo_descriptor_low(Z::Q, 16) + stage * (Z::Q_BYTES / 16);
-        const uint32_t low = opaque(k_low);
+        const uint32_t b_low = ordo_descriptor_low(B, 16) + stage * (Z::Q_BYTES / 16);
+        const uint32_t a_low = opaque(k_low) + (A - Z::K) / 16;
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                wgmma_by_columns(q_low, Z::ROWS, k), k > 0);
-    }
-
-    __device__ __forceinline__ void dp(float (&d)[SCORES], int stage) const /* dP^T = V dO^T */
-    {
-        const uint32_t do_low = ordo_descriptor_low(Z::DO, 16) + stage * (Z::Q_BYTES / 16);
-        const uint32_t low = opaque(k_low) + (Z::V - Z::K) / 16;
-#pragma unroll
-        for (int k = 0; k < D / 16; k++)
-            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(low, Z::KEYS, k),
-                                wgmma_by_columns(do_low, Z::ROWS, k), k > 0);
+            wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, Z::KEYS, k),
+                                wgmma_by_columns(b_low, Z::ROWS, k), k > 0);
     }
 
     /* dV += P^T dO, dK += dS^T Q; a chain's first step begins the sums. */

@@ -5,7 +5,7 @@
 #define CUDA_SM90_BACKWARD_ROLES_H
 
 #include "cuda/sm90/backward/args.h"
-#include "cuda/sm90/ptx.h"
+#include "cuda/sm90/pipeline.h"
 #include "cuda/tile/fragment.h"
 #include "cuda/tile/swizzle.h"
 #include "plan/family_sm90.h"
@@ -244,16 +244,6 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
 
 /* ---- loads: one thread ---- */
 
-template <int D>
-ORDO_DEVICE void load_rows(uint32_t to, const CUtensorMap *map, uint32_t bar, int count, int row,
-                           int head, int sequence, uint64_t policy)
-{
-#pragma unroll
-    for (int p = 0; p < D / ORDO_PANEL_COLUMNS; p++)
-        tma_load(to + p * count * ORDO_LINE_BYTES, map, bar, p * ORDO_PANEL_COLUMNS, row, head,
-                 sequence, policy);
-}
-
 template <int D, ordo_keep_source SOURCE>
 ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 {
@@ -278,13 +268,13 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
             store_shared(Z::EDGE + 4 * stage, x.edge);
             mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
-            load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
-                         x.sequence, policy);
+            tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
+                             x.sequence, policy);
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
             mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
             mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
-            load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row, x.head,
-                         x.sequence, policy);
+            tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row,
+                             x.head, x.sequence, policy);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
             if (SOURCE == ORDO_KEEP_GIVEN) {
                 /* One copy per sixteen rows; rows that do not exist take the last ones' bits. */
@@ -311,8 +301,8 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             if (x.turn < 0)
                 break;
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
-            load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
-            load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
+            tma_load_tile<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
+            tma_load_tile<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
         }
     }
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */

@@ -298,14 +298,14 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
         mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
         mbar_expect(q_full, bytes);
-        load_rows<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, row, head, sequence,
-                     policy);
+        tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, row, head, sequence,
+                         policy);
         if (tile >= 0)
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
         mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
         mbar_expect(do_full, bytes);
-        load_rows<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, row, head, sequence,
-                     policy);
+        tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, row, head,
+                         sequence, policy);
         if (tile >= 0)
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
         if (SOURCE == ORDO_KEEP_GIVEN) {
@@ -332,8 +332,8 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                           band[3]);
             store_shared2(Z::CHAIN + offsetof(backward_chain, dead), tile < 0, q_end);
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
-            load_rows<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
-            load_rows<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
+            tma_load_tile<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
+            tma_load_tile<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
         }
         mbar_arrive(Z::STEP_EMPTY + 8 * (step % Z::AHEAD)); /* both records are read */
     }

@@ -14,11 +14,6 @@
  * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
 enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_PARTIAL = 26, LISTED_WHOLE = 28 };
 
-template <class Z> ORDO_DEVICE forward_listed *forward_listed_of(char *smem, uint32_t drawn)
-{
-    return (forward_listed *)(smem + (Z::LISTED - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
-}
-
 /* Describes a unit. One that sees nothing walks key tile 0, all of it hidden. */
 template <int D, int DV>
 ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char *smem,
@@ -26,8 +21,8 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
 {
     using Z = forward_shape<D, DV, true, true>;
     const ordo_cuda_block_mask &blocks = args.all.blocks;
-    forward_record *const to = forward_record_of<Z>(smem, drawn);
-    forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+    forward_record *const to = Z::records::of(smem, drawn);
+    forward_listed *const more = Z::listed::of(smem, drawn);
     const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
     const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
@@ -81,16 +76,14 @@ ORDO_DEVICE void listed_load_tile(const ordo_forward_args &args, char *smem, uin
     const uint32_t bytes = VALUES ? Z::V_BYTES : Z::K_BYTES;
     const uint32_t to = (VALUES ? Z::V : Z::K) + stage * bytes;
     mbar_wait((VALUES ? Z::V_EMPTY : Z::K_EMPTY) + 8 * stage, (number / Z::STAGES & 1) ^ 1);
-    const forward_record *const record = forward_record_of<Z>(smem, drawn);
-    const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+    const forward_record *const record = Z::records::of(smem, drawn);
+    const forward_listed *const more = Z::listed::of(smem, drawn);
     if (!VALUES)
         store_shared(Z::TILE + 4 * stage, listed_tile<Z>(args, record, more, tile));
     mbar_expect(full, bytes);
     const int row = record->kv_row + tile * Z::COLUMNS, head = more->kv_head, batch = record->batch;
-#pragma unroll
-    for (int p = 0; p < (VALUES ? Z::V_PANELS : Z::PANELS); p++)
-        tma_load(to + p * Z::COLUMNS * ORDO_LINE_BYTES, VALUES ? &args.v : &args.k, full,
-                 p * ORDO_PANEL_COLUMNS, row, head, batch, policy_evict_last());
+    tma_load_tile<ORDO_PANEL_COLUMNS *(VALUES ? Z::V_PANELS : Z::PANELS)>(
+        to, VALUES ? &args.v : &args.k, full, Z::COLUMNS, row, head, batch, policy_evict_last());
 }
 
 template <class Z>
@@ -98,13 +91,11 @@ ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, 
 {
     const uint32_t stage = forward_q_stage<Z>(drawn), full = Z::Q_FULL + 8 * stage;
     mbar_wait(Z::Q_EMPTY + 8 * stage, forward_q_parity<Z>(drawn) ^ 1);
-    const forward_record *const record = forward_record_of<Z>(smem, drawn);
+    const forward_record *const record = Z::records::of(smem, drawn);
     mbar_expect(full, Z::Q_BYTES);
     const int row = record->q_row + record->row, head = record->head, batch = record->batch;
-#pragma unroll
-    for (int p = 0; p < Z::PANELS; p++)
-        tma_load(Z::Q + stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, full,
-                 p * ORDO_PANEL_COLUMNS, row, head, batch, policy_evict_first());
+    tma_load_tile<ORDO_PANEL_COLUMNS * Z::PANELS>(Z::Q + stage * Z::Q_BYTES, &args.q, full, Z::ROWS,
+                                                  row, head, batch, policy_evict_first());
 }
 
 /* Hides what the intervals of a thread's rows do not hold, or everything. Rows that do not exist
@@ -132,14 +123,14 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
     if ((int)blockIdx.x < units)
         listed_describe<D, DV>(args, blockIdx.x, smem, 0);
     for (int ticket = blockIdx.x; ticket < units;) {
-        int tile = forward_record_of<Z>(smem, drawn)->last;
+        int tile = Z::records::of(smem, drawn)->last;
         listed_load_tile<Z, false>(args, smem, drawn, loaded, tile);
         listed_load_queries<Z>(args, smem, drawn);
         ticket = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
         while (tile >= 0) { /* keys a tile ahead of values */
-            const forward_listed *const more = forward_listed_of<Z>(smem, drawn);
+            const forward_listed *const more = Z::listed::of(smem, drawn);
             const int below =
-                tile > forward_record_of<Z>(smem, drawn)->first
+                tile > Z::records::of(smem, drawn)->first
                     ? ordo_blocks_below(more->words, args.all.blocks.across, more->rows, tile)
                     : -1;
             if (below >= 0)
@@ -153,7 +144,7 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
             listed_describe<D, DV>(args, ticket, smem, drawn);
     }
     mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_parity<Z>(drawn) ^ 1);
-    forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
+    Z::records::of(smem, drawn)->head = -1; /* no more */
     mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
 }
 

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
 {
     using Z = forward_shape<D, D, false>;
     extern __shared__ __align__(1024) char smem[];
-    const int warpgroup = forward_begin<Z>(smem), lane = threadIdx.x % 32;
+    const int warpgroup = forward_begin<Z>(), lane = threadIdx.x % 32;
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())

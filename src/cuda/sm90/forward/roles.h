@@ -99,36 +99,26 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
     static_assert(DV <= D, "O leaves from Q's place");
     static_assert((int)ORDO_KEEP_COLS % COLUMNS == 0, "a tile's keep bits are of one block");
     static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
-    static_assert((int)SLOT % alignof(forward_record) == 0, "records");
-    static_assert((int)LISTED % alignof(forward_listed) == 0, "and more");
+    using records = shared_ring<forward_record, RECORDS, SLOT>;
+    using listed = shared_ring<forward_listed, RECORDS, LISTED>;
 };
 
-/* Initialises the barriers; by one thread. */
-template <class Z> ORDO_DEVICE void forward_barriers(void)
-{
-    for (int s = 0; s < Z::Q_STAGES; s++) {
-        mbar_init(Z::Q_FULL + 8 * s, 1);
-        mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-    }
-    for (int s = 0; s < Z::STAGES; s++) {
-        mbar_init(Z::K_FULL + 8 * s, 1);
-        mbar_init(Z::V_FULL + 8 * s, 1);
-        mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-        mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
-    }
-    mbar_init_fence();
-}
-
 /* A kernel begins: with barriers, and the repair that may follow it. Returns the warpgroup. */
-template <class Z> ORDO_DEVICE int forward_begin(const char *smem)
+template <class Z> ORDO_DEVICE int forward_begin(void)
 {
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (threadIdx.x == 0) {
-        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
-            ordo_fault();
-        forward_barriers<Z>();
-    }
-    __syncthreads();
+    block_begin([] {
+        for (int s = 0; s < Z::Q_STAGES; s++) {
+            mbar_init(Z::Q_FULL + 8 * s, 1);
+            mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+        }
+        for (int s = 0; s < Z::STAGES; s++) {
+            mbar_init(Z::K_FULL + 8 * s, 1);
+            mbar_init(Z::V_FULL + 8 * s, 1);
+            mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+            mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+        }
+    });
     grid_let_next(); /* the repair: it waits by itself */
     return warpgroup;
 }
@@ -142,11 +132,6 @@ template <class Z> ORDO_DEVICE uint32_t forward_q_stage(uint32_t drawn)
 template <class Z> ORDO_DEVICE uint32_t forward_q_parity(uint32_t drawn)
 {
     return Z::Q_STAGES == 1 ? drawn & 1 : drawn >> 1 & 1;
-}
-
-template <class Z> ORDO_DEVICE forward_record *forward_record_of(char *smem, uint32_t drawn)
-{
-    return (forward_record *)(smem + (Z::SLOT - ORDO_SMEM_BASE)) + drawn % Z::RECORDS;
 }
 
 /* The slot of a unit: written when its Q stage is empty, read when it is full. */
@@ -243,19 +228,17 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
     uint32_t drawn = 0; /* units so far */
     if constexpr (VARLEN)
         if ((int)blockIdx.x < units)
-            forward_describe<D, DV>(args, blockIdx.x, forward_record_of<Z>(smem, 0));
+            forward_describe<D, DV>(args, blockIdx.x, Z::records::of(smem, 0));
     for (int ticket = blockIdx.x; ticket < units; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         const forward_from from =
-            forward_loads<D, DV, VARLEN>(args, ticket, forward_record_of<Z>(smem, drawn));
+            forward_loads<D, DV, VARLEN>(args, ticket, Z::records::of(smem, drawn));
         auto load_k = [&](int tile) {
             mbar_wait(Z::K_EMPTY + 8 * k_stage, k_parity);
             mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
-#pragma unroll
-            for (int p = 0; p < Z::PANELS; p++)
-                tma_load(Z::K + k_stage * Z::K_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.k,
-                         Z::K_FULL + 8 * k_stage, p * ORDO_PANEL_COLUMNS,
-                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
+            tma_load_tile<D>(Z::K + k_stage * Z::K_BYTES, &args.k, Z::K_FULL + 8 * k_stage,
+                             Z::COLUMNS, from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch,
+                             evict_last);
             if (++k_stage == Z::STAGES) {
                 k_stage = 0;
                 k_parity ^= 1;
@@ -266,37 +249,33 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         if constexpr (!VARLEN)
             forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
         mbar_expect(q_full, Z::Q_BYTES);
-#pragma unroll
-        for (int p = 0; p < Z::PANELS; p++)
-            tma_load(Z::Q + q_stage * Z::Q_BYTES + p * Z::ROWS * ORDO_LINE_BYTES, &args.q, q_full,
-                     p * ORDO_PANEL_COLUMNS, from.q_row, from.head, from.batch, evict_first);
+        tma_load_tile<D>(Z::Q + q_stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, from.q_row,
+                         from.head, from.batch, evict_first);
         const int next = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
         /* The varlen kernel reads it from the record at each use, to save a register. */
-        const int &first = VARLEN ? forward_record_of<Z>(smem, drawn)->first : from.first;
+        const int &first = VARLEN ? Z::records::of(smem, drawn)->first : from.first;
         for (int tile = from.last; tile >= first; tile--) {
             if (tile > first)
                 load_k(tile - 1);
             mbar_wait(Z::V_EMPTY + 8 * v_stage, v_parity);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);
-#pragma unroll
-            for (int p = 0; p < Z::V_PANELS; p++)
-                tma_load(Z::V + v_stage * Z::V_BYTES + p * Z::COLUMNS * ORDO_LINE_BYTES, &args.v,
-                         Z::V_FULL + 8 * v_stage, p * ORDO_PANEL_COLUMNS,
-                         from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch, evict_last);
+            tma_load_tile<DV>(Z::V + v_stage * Z::V_BYTES, &args.v, Z::V_FULL + 8 * v_stage,
+                              Z::COLUMNS, from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch,
+                              evict_last);
             if (++v_stage == Z::STAGES) {
                 v_stage = 0;
                 v_parity ^= 1;
             }
             if constexpr (VARLEN) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
-                    forward_describe<D, DV>(args, next, forward_record_of<Z>(smem, drawn + 1));
+                    forward_describe<D, DV>(args, next, Z::records::of(smem, drawn + 1));
         }
         ticket = next;
     }
     const uint32_t q_stage = forward_q_stage<Z>(drawn);
     mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
     if constexpr (VARLEN)
-        forward_record_of<Z>(smem, drawn)->head = -1; /* no more */
+        Z::records::of(smem, drawn)->head = -1; /* no more */
     else
         forward_slot_write<Z>(drawn, { -1, 0, 0, 0 });
     mbar_arrive(Z::Q_FULL + 8 * q_stage);

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
 {
     using Z = forward_shape<D, DV, true, LISTS>;
     extern __shared__ __align__(1024) char smem[];
-    const int warpgroup = forward_begin<Z>(smem), lane = threadIdx.x % 32;
+    const int warpgroup = forward_begin<Z>(), lane = threadIdx.x % 32;
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
@@ -98,10 +98,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn);
         mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
-        const forward_record &record = *forward_record_of<Z>(smem, drawn);
+        const forward_record &record = *Z::records::of(smem, drawn);
         if (record.head < 0)
             break;
-        const forward_listed &more = *forward_listed_of<Z>(smem, drawn); /* if LISTS */
+        const forward_listed &more = *Z::listed::of(smem, drawn); /* if LISTS */
         q_low = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16) +
                 q_stage * (Z::Q_BYTES / 16);
         const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;

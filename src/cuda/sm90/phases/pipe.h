@@ -71,22 +71,6 @@ template <class RECORD> ORDO_DEVICE RECORD load_record(uint32_t at)
     return record;
 }
 
-template <int N> ORDO_DEVICE void phase_begin(void)
-{
-    using Z = phase_shape<N>;
-    extern __shared__ __align__(1024) char smem[];
-    if (threadIdx.x == 0) {
-        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
-            ordo_fault();
-        for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::FULL + 8 * s, 1);
-            mbar_init(Z::EMPTY + 8 * s, 8);
-        }
-        mbar_init_fence();
-    }
-    __syncthreads();
-}
-
 /* ---- loads: one thread ---- */
 
 /* The next unit of a kernel. Drawn when the loads of the one before have been issued, not earlier:
@@ -282,7 +266,13 @@ ORDO_DEVICE phase_window phase_window_of(const ordo_cuda_sequence &s, int row, i
 /* One thread calls load(), two warpgroups call compute(consumer). */
 template <int N, class LOAD, class COMPUTE> ORDO_DEVICE void phase_roles(LOAD load, COMPUTE compute)
 {
-    phase_begin<N>();
+    using Z = phase_shape<N>;
+    block_begin([] {
+        for (int s = 0; s < Z::STAGES; s++) {
+            mbar_init(Z::FULL + 8 * s, 1);
+            mbar_init(Z::EMPTY + 8 * s, 8);
+        }
+    });
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
         registers_down<PHASE_PRODUCER_REGISTERS>();
