@@ -22,6 +22,7 @@
 #include "cuda/sm90/phases/chain_load.h"
 #include "cuda/sm90/phases/product.h"
 #include "cuda/sm90/phases/tile.h"
+#include "cuda/tile/score.h"
 
 /* K or V of a unit as the first operand of its products. HELD: in registers, if there are enough:
  * then shared memory, which has to pass more bytes than the tensor cores have time for, has a third
@@ -31,24 +32,25 @@ template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
 
     __device__ __forceinline__ void load(uint32_t tile, int x)
     {
-        const uint32_t line = tile + ordo_store_offset(WIDE_TILE, x / 32, x % 32, 0);
+        const uint32_t line = tile + ordo_store_offset(CHAIN_TILE, x / 32, x % 32, 0);
         if constexpr (HELD)
 #pragma unroll
             for (int k = 0; k < COLUMNS / 16; k++)
-                load_matrix4(ordo_store_slice(line, WIDE_TILE, k), a[4 * k], a[4 * k + 1],
+                load_matrix4(ordo_store_slice(line, CHAIN_TILE, k), a[4 * k], a[4 * k + 1],
                              a[4 * k + 2], a[4 * k + 3]);
     }
 
     /* d = A B^T */
-    __device__ __forceinline__ void times(float (&d)[WIDE_SCORES], uint32_t tile, uint32_t b) const
+    __device__ __forceinline__ void times(float (&d)[CHAIN_SCORES], uint32_t tile, uint32_t b) const
     {
-        if constexpr (HELD) {
-            const uint32_t b_low = ordo_descriptor_low(b, 16);
+        const uint32_t a_low = ordo_descriptor_low(tile, 16), b_low = ordo_descriptor_low(b, 16);
 #pragma unroll
-            for (int k = 0; k < COLUMNS / 16; k++)
-                wgmma_rs<F16, 0>(d, a + 4 * k, wgmma_by_columns(b_low, WIDE_TILE, k), k > 0);
-        } else {
-            wide_scores<F16, COLUMNS>(d, tile, b);
+        for (int k = 0; k < COLUMNS / 16; k++) {
+            const uint64_t slice = wgmma_by_columns(b_low, CHAIN_TILE, k);
+            if constexpr (HELD)
+                wgmma_rs<F16, 0>(d, a + 4 * k, slice, k > 0);
+            else
+                wgmma_ss<F16, 0, 0>(d, wgmma_by_columns(a_low, CHAIN_TILE, k), slice, k > 0);
         }
     }
 };
@@ -118,11 +120,24 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     template <int COLUMNS>
     __device__ __forceinline__ void zero_queries(uint32_t tile, uint32_t unit, int mine) const
     {
-        if (args.product.all.batch.table)
-            wide_zero_rows<COLUMNS>(tile,
-                                    of_unit(unit, offsetof(chain_unit, queries)) -
-                                        of_step(offsetof(chain_step, row)),
-                                    mine);
+        if (!args.product.all.batch.table)
+            return;
+        const int valid =
+            of_unit(unit, offsetof(chain_unit, queries)) - of_step(offsetof(chain_step, row));
+        if (valid < CHAIN_TILE)
+            zero_rows(tile, CHAIN_TILE, COLUMNS / ORDO_PANEL_COLUMNS, max(valid, 0),
+                      (int)threadIdx.x, CHAIN_OWN + mine);
+    }
+
+    /* d += A B, A 64 x 64 in registers, B 64 x 2 N in shared memory. */
+    template <int N>
+    static __device__ __forceinline__ void add(float (&d)[N], const uint32_t (&a)[CHAIN_PACKED],
+                                               uint32_t b)
+    {
+        const uint32_t b_low = ordo_descriptor_low(b, PHASE_BOX_BYTES);
+#pragma unroll
+        for (int k = 0; k < CHAIN_TILE / 16; k++)
+            wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
     }
 
     /* This thread's first key, and its first query of a step, in the sequence. */
@@ -157,14 +172,37 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         return w;
     }
 
+    /* Marks the dropped elements of S^T, whose rows are the keys from `key` on. A word holds 32
+     * keys of one query; a thread has two of them, 8 keys apart. */
+    __device__ __forceinline__ void drop(float (&p)[CHAIN_SCORES], int key, int thread) const
+    {
+        const uint32_t at =
+            Z::KEEP + ring.stage * Z::KEEP_BYTES + thread % 4 * 64 + thread % 32 / 8 * 8;
+        const uint32_t shift =
+            keep_shift(key / CHAIN_TILE % 2 * 8 + thread / 32 * 2, thread / 4 % 2);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+            load_shared2(at + k * 256, word[0][0], word[0][1]);
+            load_shared2(at + k * 256 + 32, word[1][0], word[1][1]);
+#pragma unroll
+            for (int i = 8 * k; i < 8 * k + 8; i++)
+                p[i] =
+                    mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+        }
+    }
+
     /* P of a step from its S: packed for dV, and to the other warpgroup, with the derivative of
      * softcap in it. */
-    __device__ __forceinline__ void probabilities(float (&s)[WIDE_SCORES],
-                                                  uint32_t (&p)[WIDE_PACKED], uint32_t unit) const
+    __device__ __forceinline__ void probabilities(float (&s)[CHAIN_SCORES],
+                                                  uint32_t (&p)[CHAIN_PACKED], uint32_t unit) const
     {
         const uint32_t to = Z::P + (j & 1) * Z::P_BYTES + x * 16;
         float lse[16];
-        wide_stats(lse, Z::LSE + ring.stage * Z::STAT_BYTES, x);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            load_shared4(Z::LSE + ring.stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, lse[4 * k],
+                         lse[4 * k + 1], lse[4 * k + 2], lse[4 * k + 3]);
         relative_logits<1, false>(
             s, args.product.all.rule, args.product.all.has_rule,
             [&](int i) { return lse[i / 4 * 2 + i % 2]; },
@@ -175,18 +213,17 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         if (of_step(offsetof(chain_step, partial)))
             window(unit).hide(s, -INFINITY);
 #pragma unroll
-        for (int i = 0; i < WIDE_SCORES; i++)
+        for (int i = 0; i < CHAIN_SCORES; i++)
             s[i] = exp2_approx(s[i]);
         if constexpr (DROP) {
             if (SOURCE == ORDO_KEEP_MADE)
                 mbar_wait(Z::KEEP_FULL + 8 * ring.stage, ring.parity);
             int thread = x;
             asm volatile("" : "+r"(thread)); /* nothing of it in registers from step to step */
-            wide_drop(s, Z::KEEP + ring.stage * Z::KEEP_BYTES,
-                      of_unit(unit, offsetof(chain_unit, key)), thread);
+            drop(s, of_unit(unit, offsetof(chain_unit, key)), thread);
         }
 #pragma unroll
-        for (int i = 0; i < WIDE_PACKED; i++)
+        for (int i = 0; i < CHAIN_PACKED; i++)
             p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
         wait_dout(); /* for dV; gradients() could not go on without it */
         mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
@@ -195,9 +232,10 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 __int_as_float(of_step(offsetof(chain_step, slope))) * args.product.all.rule.slope;
             const int first = away(unit);
 #pragma unroll
-            for (int i = 0; i < WIDE_SCORES; i++)
-                s[i] *= cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.product.all.rule,
-                                     slope2, (float)wide_away<1>(first, i));
+            for (int i = 0; i < CHAIN_SCORES; i++)
+                s[i] *=
+                    cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.product.all.rule, slope2,
+                                 (float)(first + ordo_accumulator_column(0, i) - 8 * (i / 2 % 2)));
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 store_shared_int4(to + 2048 * k,
@@ -214,14 +252,14 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         arrive(Z::P_FULL + 8 * (j & 1));
         if constexpr (DROP)
 #pragma unroll
-            for (int i = 0; i < WIDE_PACKED; i++)
+            for (int i = 0; i < CHAIN_PACKED; i++)
                 p[i] = kept_pair<F16>(p[i]);
     }
 
     /* dS of a step from its dP and P: packed for dK. P is released when the product of dK has been
      * issued: that waits for the loads, an arrival would not. */
-    __device__ __forceinline__ void gradients(float (&dp)[WIDE_SCORES], uint32_t (&ds)[WIDE_PACKED],
-                                              uint32_t unit) const
+    __device__ __forceinline__ void gradients(float (&dp)[CHAIN_SCORES],
+                                              uint32_t (&ds)[CHAIN_PACKED], uint32_t unit) const
     {
         const uint32_t from = Z::P + (j & 1) * Z::P_BYTES + x * 16;
         mbar_wait(Z::P_FULL + 8 * (j & 1), j >> 1 & 1);
@@ -246,19 +284,19 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         if (of_step(offsetof(chain_step, partial)))
             window(unit).hide(dp, 0.0f);
 #pragma unroll
-        for (int i = 0; i < WIDE_PACKED; i++)
+        for (int i = 0; i < CHAIN_PACKED; i++)
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
         if (args.ds)
             store(ds, unit);
     }
 
     /* dS^T to the workspace, 64 bytes per quad and key. */
-    __device__ __forceinline__ void store(const uint32_t (&ds)[WIDE_PACKED], uint32_t unit) const
+    __device__ __forceinline__ void store(const uint32_t (&ds)[CHAIN_PACKED], uint32_t unit) const
     {
         const int64_t line = of_step(offsetof(chain_step, line)) + key(unit);
         uint16_t *const to = args.ds + line * PHASE_ROWS +
                              of_step(offsetof(chain_step, row)) % PHASE_ROWS + 8 * (x % 4);
-        phase_store_pairs<WIDE_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
+        phase_store_pairs<CHAIN_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
     }
 
     /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */
@@ -296,10 +334,10 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     /* S, P, dV */
     __device__ __forceinline__ void run_scores(void)
     {
-        named_arrive(WIDE_PINGPONG, 256);
+        named_arrive(CHAIN_PINGPONG, 256);
         for (uint32_t unit = 0;; unit++) {
-            float dv[DV / 2], s[WIDE_SCORES];
-            uint32_t p[WIDE_PACKED];
+            float dv[DV / 2], s[CHAIN_SCORES];
+            uint32_t p[CHAIN_PACKED];
             chain_tile<F16, D, Z::K_HELD> k;
             mbar_wait(Z::K_FULL, unit & 1);
             const int32_t steps = of_unit(unit, offsetof(chain_unit, steps));
@@ -327,17 +365,17 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 const uint32_t last = ring.stage, tile = dout();
                 zero_queries<DV>(tile, unit, 0);
                 advance();
-                named_sync(WIDE_PINGPONG, 256);
+                named_sync(CHAIN_PINGPONG, 256);
                 wgmma_pin(dv);
                 wgmma_fence();
-                wide_add<F16>(dv, p, tile);
+                add(dv, p, tile);
                 wgmma_commit();
                 wait_q();
                 wgmma_pin(s);
                 wgmma_fence();
                 k.times(s, Z::K, q());
                 wgmma_commit();
-                named_arrive(WIDE_PINGPONG + 1, 256);
+                named_arrive(CHAIN_PINGPONG + 1, 256);
                 wgmma_wait<1>();
                 arrive(Z::DOUT_EMPTY + 8 * last);
                 wgmma_wait<0>();
@@ -350,7 +388,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             zero_queries<DV>(dout(), unit, 0);
             wgmma_pin(dv);
             wgmma_fence();
-            wide_add<F16>(dv, p, dout());
+            add(dv, p, dout());
             wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
@@ -364,8 +402,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     __device__ __forceinline__ void run_gradients(void)
     {
         for (uint32_t unit = 0;; unit++) {
-            float dk[D / 2], dp[WIDE_SCORES];
-            uint32_t ds[WIDE_PACKED];
+            float dk[D / 2], dp[CHAIN_SCORES];
+            uint32_t ds[CHAIN_PACKED];
             chain_tile<F16, DV, Z::V_HELD> v;
             mbar_wait(Z::V_FULL, unit & 1);
             const int32_t steps = of_unit(unit, offsetof(chain_unit, steps));
@@ -396,10 +434,10 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 zero_queries<D>(tile, unit, 1);
                 advance();
                 wait_q();
-                named_sync(WIDE_PINGPONG + 1, 256);
+                named_sync(CHAIN_PINGPONG + 1, 256);
                 wgmma_pin(dk);
                 wgmma_fence();
-                wide_add<F16>(dk, ds, tile);
+                add(dk, ds, tile);
                 wgmma_commit();
                 arrive(crossed);
                 wait_dout();
@@ -407,7 +445,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 wgmma_fence();
                 v.times(dp, Z::V, dout());
                 wgmma_commit();
-                named_arrive(WIDE_PINGPONG, 256);
+                named_arrive(CHAIN_PINGPONG, 256);
                 wgmma_wait<1>();
                 arrive(Z::Q_EMPTY + 8 * last);
                 wgmma_wait<0>();
@@ -421,7 +459,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             zero_queries<D>(q(), unit, 1);
             wgmma_pin(dk);
             wgmma_fence();
-            wide_add<F16>(dk, ds, q());
+            add(dk, ds, q());
             wgmma_commit();
             arrive(Z::P_EMPTY + 8 * (j & 1));
             wgmma_wait<0>();
@@ -438,11 +476,8 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_chain(const __grid_constant__ ordo_phase_chains args)
 {
     using Z = chain_shape<D, DV, SOURCE>;
-    extern __shared__ __align__(1024) char smem[];
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    if (threadIdx.x == 0) {
-        if ((uint32_t)__cvta_generic_to_shared(smem) != ORDO_SMEM_BASE)
-            ordo_fault();
+    block_begin([] {
         mbar_init(Z::K_FULL, 1);
         mbar_init(Z::K_EMPTY, 4);
         mbar_init(Z::V_FULL, 1);
@@ -456,16 +491,14 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
             }
             if (Z::MADE) {
                 mbar_init(Z::TOLD + 8 * s, 1);
-                mbar_init(Z::KEEP_FULL + 8 * s, WIDE_MAKERS / 32);
+                mbar_init(Z::KEEP_FULL + 8 * s, CHAIN_MAKERS / 32);
             }
         }
         for (int s = 0; s < 2; s++) {
             mbar_init(Z::P_FULL + 8 * s, 4);
             mbar_init(Z::P_EMPTY + 8 * s, 4);
         }
-        mbar_init_fence();
-    }
-    __syncthreads();
+    });
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if constexpr (SOURCE == ORDO_KEEP_MADE)

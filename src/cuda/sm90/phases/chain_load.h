@@ -5,11 +5,21 @@
 #define CUDA_SM90_PHASES_CHAIN_LOAD_H
 
 #include "cuda/sm90/phases/pipe.h"
-#include "cuda/sm90/phases/tile64.h"
 #include "cuda/tile/keep_inside.h"
 
-enum { CHAIN_ROWS = WIDE_TILE }; /* queries of a step */
-static_assert((int)PHASE_STEP == (int)WIDE_TILE, "boxes of the maps");
+enum {
+    CHAIN_TILE = PHASE_CHAIN_KEYS, /* rows of a tile: keys of a unit, queries of a step */
+    CHAIN_SCORES = CHAIN_TILE / 2, /* a thread's of a 64 x 64 tile */
+    CHAIN_PACKED = CHAIN_SCORES / 2,
+    CHAIN_KEEP_WORDS = CHAIN_TILE * ORDO_KEEP_COLS / 32, /* of a step, which uses half of them */
+    CHAIN_MAKERS = 96 /* threads that make them: the warps of the producer that do not load */
+};
+static_assert((int)CHAIN_TILE == 64, "a consumer warpgroup has 64 rows");
+static_assert((int)PHASE_STEP == (int)CHAIN_TILE, "boxes of the maps");
+
+/* Named barriers, one per consumer warpgroup. PINGPONG: it may issue its products. OWN: all its
+ * threads have arrived. */
+enum { CHAIN_PINGPONG = 1, CHAIN_OWN = 3 };
 
 /* The record of a unit. steps: -1 at the end; ends: as product_unit's. */
 struct chain_unit {
@@ -44,12 +54,12 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
                                 : 4,
         SWAPPED = STAGES == 2,
         RECORDS = SWAPPED ? 2 * STAGES : STAGES, /* of steps: read after dO has been released */
-        K_BYTES = wide_bytes(D),                 /* of a tile of K or Q */
-        V_BYTES = wide_bytes(DV),                /* of V or dO */
+        K_BYTES = CHAIN_TILE * D * 2,            /* of a tile of K or Q */
+        V_BYTES = CHAIN_TILE * DV * 2,           /* of V or dO */
         STAGE_BYTES = K_BYTES + V_BYTES,         /* Q, then dO; or dO, then Q */
-        P_BYTES = WIDE_TILE * WIDE_TILE * 2,
-        STAT_BYTES = WIDE_TILE * 4,
-        KEEP_BYTES = SOURCE == ORDO_KEEP_NONE ? 0 : WIDE_KEEP_BYTES,
+        P_BYTES = CHAIN_TILE * CHAIN_TILE * 2,
+        STAT_BYTES = CHAIN_TILE * 4,
+        KEEP_BYTES = SOURCE == ORDO_KEEP_NONE ? 0 : 4 * CHAIN_KEEP_WORDS,
         STEP_BYTES = sizeof(chain_step) + (MADE ? sizeof(chain_made) : 0),
         UNIT_BYTES = sizeof(chain_unit),
         /* shared memory */
@@ -80,7 +90,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
     static_assert(!SWAPPED || D == DV, "Q and dO change places");
     static_assert(K_FULL % 8 == 0, "barriers are aligned");
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
-    static_assert(wide_registers_fit(CONSUMER_REGISTERS, PRODUCER_REGISTERS), "registers");
+    static_assert(256 * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= PHASE_THREADS * 168,
+                  "setmaxnreg would wait for ever");
 
     /* Q, dO and the record of a step, by its stage and the parity of the uses of that stage. */
     static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t parity)
@@ -106,6 +117,13 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     pipeline_state<Z::STAGES> ring = {};
     uint32_t units = 0;
 
+    template <int COLUMNS>
+    __device__ __forceinline__ void load(uint32_t to, const CUtensorMap *map, uint32_t bar, int row,
+                                         int head, int sequence) const
+    {
+        tma_load_tile<COLUMNS>(to, map, bar, CHAIN_TILE, row, head, sequence, reused);
+    }
+
     __device__ __forceinline__ void begin_unit(const ordo_cuda_sequence &s, int sequence, int head,
                                                int key, int steps, int ends)
     {
@@ -120,9 +138,25 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
             return;
         }
         mbar_expect(Z::K_FULL, Z::K_BYTES);
-        wide_load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch, reused);
+        load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch);
         mbar_expect(Z::V_FULL, Z::V_BYTES);
-        wide_load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch, reused);
+        load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch);
+    }
+
+    /* Given keep words: one copy per sixteen rows; rows that do not exist use the last ones'. */
+    __device__ __forceinline__ void load_keep(uint32_t to, const ordo_cuda_sequence &s, int q_head,
+                                              int row, int key, uint32_t bar) const
+    {
+        enum { EACH = ORDO_KEEP_ROWS * ORDO_KEEP_COLS / 8 };
+        const int last = max(s.q_len - 1, 0) / ORDO_KEEP_ROWS;
+        const int64_t first = s.keep + q_head * s.keep_head + key / ORDO_KEEP_COLS;
+#pragma unroll 1
+        for (int n = 0; n < CHAIN_TILE / ORDO_KEEP_ROWS; n++)
+            bulk_load(to + EACH * n,
+                      args.product.all.keep_bits +
+                          (first + (int64_t)min(row / ORDO_KEEP_ROWS + n, last) * s.keep_across) *
+                              (EACH / 4),
+                      EACH, bar);
     }
 
     /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`, with the keys of block
@@ -146,18 +180,17 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
             mbar_arrive(Z::TOLD + 8 * ring.stage);
         }
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
-        wide_load<D>(Z::q(ring.stage, ring.parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch,
-                     reused);
+        load<D>(Z::q(ring.stage, ring.parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch);
         bulk_load(Z::LSE + ring.stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
         if constexpr (SOURCE == ORDO_KEEP_GIVEN)
-            wide_load_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, args.product.all.keep_bits, s,
-                           q_head, row, own * PHASE_CHAIN_KEYS, q_full);
+            load_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, s, q_head, row, own * CHAIN_TILE,
+                      q_full);
         if (Z::SWAPPED) {
             mbar_wait(Z::Q_EMPTY + 8 * ring.stage, ring.parity ^ 1);
             mbar_expect(dout_full, dout_bytes);
         }
-        wide_load<DV>(Z::dout(ring.stage, ring.parity), &f[0].b, dout_full, s.q_row + row, q_head,
-                      s.batch, reused);
+        load<DV>(Z::dout(ring.stage, ring.parity), &f[0].b, dout_full, s.q_row + row, q_head,
+                 s.batch);
         bulk_load(Z::DELTA + ring.stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES,
                   dout_full);
         ring.advance();
@@ -173,23 +206,23 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
 
     __device__ __forceinline__ void unit(int32_t block, int32_t head)
     {
-        enum { OF_TILE = PHASE_KEYS / PHASE_CHAIN_KEYS, OF_ROWS = PHASE_ROWS / CHAIN_ROWS };
+        enum { OF_TILE = PHASE_KEYS / CHAIN_TILE, OF_ROWS = PHASE_ROWS / CHAIN_TILE };
         const ordo_phase_common &all = args.product.all;
         const ordo_phase_factors &f = args.product.factors[0];
         const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_KEY, block / OF_TILE);
         const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
-        const int32_t own = block - OF_TILE * s.key_tile, key = own * PHASE_CHAIN_KEYS;
+        const int32_t own = block - OF_TILE * s.key_tile, key = own * CHAIN_TILE;
         if (key >= s.kv_len)
             return;
         const ordo_phase_walk walk =
-            ordo_phase_visits(&s, &all.panel, PHASE_CHAIN_KEYS, own, args.product.down);
+            ordo_phase_visits(&s, &all.panel, CHAIN_TILE, own, args.product.down);
         if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
             return; /* of another panel; or unseen, and the sums stay where they are */
         if (walk.begins)
             prefetch(s, head, key);
         const int32_t ends = walk.begins + 2 * walk.ends;
         const int32_t steps = walk.count * all.group_heads * OF_ROWS;
-        const ordo_band band = ordo_sequence_band(&s, CHAIN_ROWS, PHASE_CHAIN_KEYS);
+        const ordo_band band = ordo_sequence_band(&s, CHAIN_TILE, CHAIN_TILE);
         bool first = true;
         int32_t i = walk.first;
 #pragma unroll 1
@@ -200,7 +233,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
             for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
                 const int32_t half = i * OF_ROWS + g % OF_ROWS;
                 load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
-                          line + g / OF_ROWS * args.lines.head, half * CHAIN_ROWS, own,
+                          line + g / OF_ROWS * args.lines.head, half * CHAIN_TILE, own,
                           ordo_band_partial(&band, half, own));
                 if (first) /* after the first queries: K and V are released later */
                     begin_unit(s, sequence, head, key, steps, ends);
@@ -215,7 +248,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     {
         const ordo_phase_common &all = args.product.all;
         const int32_t blocks =
-            PHASE_KEYS / PHASE_CHAIN_KEYS *
+            PHASE_KEYS / CHAIN_TILE *
             (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
         const auto more = [&](int64_t ticket) {
             int32_t of_head = blocks;
@@ -252,10 +285,18 @@ ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
         const chain_made from = load_record<chain_made>(at + sizeof(chain_step));
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.product.all.batch, from.sequence);
         const ordo_keep_maker &maker = args.product.all.maker;
-        const int32_t key = from.keys * PHASE_CHAIN_KEYS;
-        wide_make_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, maker,
-                       keep_head_of(maker, s.id, from.head), (uint32_t)row,
-                       maker.block0 + (uint32_t)key / ORDO_KEEP_COLS, thread);
+        const uint32_t head = keep_head_of(maker, s.id, from.head);
+        const uint32_t block = maker.block0 + (uint32_t)(from.keys * CHAIN_TILE) / ORDO_KEEP_COLS;
+#pragma unroll 1
+        for (uint32_t w = thread; w < CHAIN_KEEP_WORDS; w += CHAIN_MAKERS) {
+            /* The place of a word in sixteen rows: row % 8, quad, row / 8. */
+            const uint32_t line = w / 64 * 16 + w % 2 * 8 + w % 64 / 8;
+            ordo_keep keep = keep_now(maker);
+            asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
+            store_shared(Z::KEEP + ring.stage * Z::KEEP_BYTES + 4 * w,
+                         (int32_t)keep_inside(keep, head, maker.row0 + (uint32_t)row + line, block,
+                                              w % 8 / 2));
+        }
         mbar_arrive_warp(Z::KEEP_FULL + 8 * ring.stage, thread % 32);
     }
 }
