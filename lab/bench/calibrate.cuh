@@ -73,6 +73,14 @@ __global__ void spin_kernel(uint64_t ns, stamp *out)
 
 /* ---- bulk adds and stores ---- */
 
+ORDO_DEVICE void bulk_add_s32(void *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;" ::"l"(to),
+        "r"(from), "r"(bytes)
+        : "memory");
+}
+
 typedef enum bulk_kind { BULK_ADD_F32, BULK_ADD_S32, BULK_STORE } bulk_kind;
 
 template <bulk_kind KIND> ORDO_DEVICE void bulk_write(char *to, uint32_t from, uint32_t bytes)

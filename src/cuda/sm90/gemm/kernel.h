@@ -7,6 +7,7 @@
 #ifndef CUDA_SM90_GEMM_KERNEL_H
 #define CUDA_SM90_GEMM_KERNEL_H
 
+#include "cuda/sm90/gemm/cluster.h"
 #include "cuda/sm90/gemm/epilogue.h"
 #include "cuda/sm90/pipeline.h"
 #include "cuda/sm90/wgmma.h"
