@@ -5,10 +5,6 @@
 #include "cuda/pass/pass.h"
 #include "ordo/attention.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Parts that fit the 4096 bytes of a launch's parameters; more go through a table in memory. */
 enum { ORDO_COMBINE_FEW = 96 };
 
@@ -34,8 +30,4 @@ typedef struct ordo_cuda_combine {
 } ordo_cuda_combine;
 
 ordo_status ordo_cuda_combine_parts(const ordo_cuda_combine *combine);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,16 +4,8 @@
 
 #include "ordo/digest.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Launch. The array of spans is the host's, all that it and the other arguments point to the
  * device's; `pieces` has room for one digest per piece of all spans. */
 ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
                              uint64_t *digests, void *stream);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -122,17 +122,6 @@ ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const round_keys<ROUNDS>
 
 /* ---- kernels ---- */
 
-/* The generator, with seed and offset read from their pointers if there are any. */
-template <class ARGS> ORDO_DEVICE ordo_keep generator_of(const ARGS &args)
-{
-    ordo_keep keep = args.keep;
-    if (args.seed_ptr)
-        keep.seed = *args.seed_ptr;
-    if (args.offset_ptr)
-        keep.offset = *args.offset_ptr;
-    return keep;
-}
-
 struct piece {
     uint32_t bh, row, first, end; /* blocks first .. end - 1 of the head's line */
     uint2 *words;                 /* of this lane, in block 0 of the line */
@@ -188,7 +177,7 @@ static __global__ void __launch_bounds__(128, 8)
     sliced_kernel(const __grid_constant__ bits_args args)
 {
     const uint32_t lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
-    const ordo_keep keep = generator_of(args);
+    const ordo_keep keep = keep_now(args);
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
@@ -206,7 +195,7 @@ static __global__ void __launch_bounds__(128, 8)
     defined_kernel(const __grid_constant__ bits_args args)
 {
     const uint32_t lane = threadIdx.x % 32, quad = lane % 4, warps = gridDim.x * (blockDim.x / 32);
-    const ordo_keep keep = generator_of(args);
+    const ordo_keep keep = keep_now(args);
     uint32_t unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
@@ -249,7 +238,7 @@ static __global__ void __launch_bounds__(32)
     const uint32_t lane = threadIdx.x, quad = lane % 4;
     const int64_t total = bits.table[bits.sequences].keep;
     const int64_t first = (int64_t)blockIdx.x * PIECE, end = min(first + PIECE, total);
-    const ordo_keep keep = generator_of(bits);
+    const ordo_keep keep = keep_now(bits);
     int64_t next = 0; /* where the sequence ends */
     ordo_cuda_sequence s = {};
     for (int64_t at = first; at < end; at++) {

@@ -11,10 +11,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sequences of one shape that follow each other in the order of storage, with ids that do too. */
 typedef struct ordo_cuda_bits {
     ordo_keep keep;
@@ -43,8 +39,4 @@ typedef struct ordo_cuda_bits {
 /* Launch. Unless the grid is given, many blocks of one warp: on a second stream they fill the
  * multiprocessors that the last wave of a matrix product leaves idle. */
 ordo_status ordo_cuda_dropout(const ordo_cuda_bits *bits);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

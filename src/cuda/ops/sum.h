@@ -4,14 +4,6 @@
 
 #include "ordo/sum.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Launch a checked sum with at least one element. */
 ordo_status ordo_cuda_sum(const ordo_sum *sum, void *stream);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

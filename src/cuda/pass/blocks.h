@@ -18,10 +18,6 @@
 #include "cuda/pass/sequence.h"
 #include "ordo/blocks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { ORDO_TILE_BITS = 32 }; /* key tiles of a word of a row, query tiles of a word of a column */
 
 /* A word of a row. */
@@ -229,8 +225,4 @@ ORDO_HD bool ordo_blocks_sees(const ordo_cuda_block_mask *x, int32_t b, int32_t 
     const int64_t at = ordo_blocks_mask(x, b, head) * x->q_len + r;
     return x->first[at] <= c && c <= x->last[at];
 }
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -29,13 +29,13 @@ ORDO_HD ordo_keep_maker ordo_keep_maker_of(const ordo_cuda_pass *pass)
 }
 
 /* The generator, with seed and offset read from their pointers if there are any. */
-ORDO_DEVICE ordo_keep keep_now(const ordo_keep_maker &maker)
+template <class FROM> ORDO_DEVICE ordo_keep keep_now(const FROM &from)
 {
-    ordo_keep keep = maker.keep;
-    if (maker.seed_ptr)
-        keep.seed = *maker.seed_ptr;
-    if (maker.offset_ptr)
-        keep.offset = *maker.offset_ptr;
+    ordo_keep keep = from.keep;
+    if (from.seed_ptr)
+        keep.seed = *from.seed_ptr;
+    if (from.offset_ptr)
+        keep.offset = *from.offset_ptr;
     return keep;
 }
 
