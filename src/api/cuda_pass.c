@@ -390,7 +390,7 @@ static void take_dropout(const ordo_problem *p, const ordo_call *call, ordo_cuda
     pass->heads_total = (uint32_t)p->shard.heads_total;
     pass->head0 = (uint32_t)p->shard.head0;
     pass->row0 = (uint32_t)p->shard.row0;
-    pass->col0 = (uint32_t)p->shard.col0;
+    pass->block0 = (uint32_t)(p->shard.col0 / ORDO_KEEP_COLS);
 }
 
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,

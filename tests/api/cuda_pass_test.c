@@ -426,7 +426,7 @@ TEST(dropout_made_inside)
     CHECK_INT(pass.heads_total, 12);
     CHECK_INT(pass.head0, 4);
     CHECK_INT(pass.row0, 32);
-    CHECK_INT(pass.col0, 128);
+    CHECK_INT(pass.block0, 1);
     CHECK_INT(pass.layout, ORDO_DENSE);
     CHECK_INT(pass.batch.first.id, 7);
     CHECK_INT(pass.batch.first.diagonal, 1000 + 32 - 128);

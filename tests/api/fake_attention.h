@@ -79,7 +79,8 @@ static inline bool fake_kept(const fake_head *h, int64_t i, int64_t j)
         return true;
     if (h->bits)
         return ordo_keep_stored(h->bits, (int64_t)h->s.keep_across * ORDO_KEEP_COLS, i, j);
-    return ordo_keep_element(&h->keep, h->bh, (uint32_t)i + h->p->row0, (uint32_t)j + h->p->col0);
+    return ordo_keep_element(&h->keep, h->bh, (uint32_t)i + h->p->row0,
+                             (uint32_t)j + h->p->block0 * ORDO_KEEP_COLS);
 }
 
 static inline float fake_dot(const ordo_cuda_pass *p, const uint16_t *a, const uint16_t *b)

@@ -84,12 +84,12 @@ typedef struct ordo_cuda_pass {
                               * wanted; NULL if neither is */
     ordo_cuda_carry carry;   /* backward only */
 
-    /* Keep bits in storage order (docs/design/dropout-bits.md); NULL: made inside the kernels. */
-    const uint32_t *keep_bits;
     ordo_keep keep;                        /* how bits are made */
     const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; or NULL */
-    uint32_t heads_total, head0, row0,
-        col0; /* the shard: global head, row and column of the first */
+    /* The shard: global head, row and block of keep bits of the first. */
+    uint32_t heads_total, head0, row0, block0;
+    /* Keep bits in storage order (docs/design/dropout-bits.md); NULL: made inside the kernels. */
+    const uint32_t *keep_bits;
 
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile) in dense batches of
      * dense passes, else (head, tile of all sequences): batch.tiles a head. */

@@ -143,10 +143,10 @@ ORDO_DEVICE double keep_of(const head_place &at, int32_t head, int64_t row, int6
             pass.keep_bits + (at.s.keep + head * at.s.keep_head) * ORDO_KEEP_WORDS;
         kept = ordo_keep_stored(bits, (int64_t)at.s.keep_across * ORDO_KEEP_COLS, row, key);
     } else {
-        const ordo_keep_maker maker = ordo_keep_maker_of(&pass);
-        const ordo_keep keep = keep_now(maker);
-        kept = ordo_keep_element(&keep, keep_head_of(maker, at.s.id, head),
-                                 pass.row0 + (uint32_t)row, pass.col0 + (uint32_t)key);
+        const ordo_keep keep = keep_now(pass);
+        kept =
+            ordo_keep_element(&keep, keep_head_of(pass, at.s.id, head), pass.row0 + (uint32_t)row,
+                              pass.block0 * ORDO_KEEP_COLS + (uint32_t)key);
     }
     return kept ? (double)pass.keep_scale : 0;
 }

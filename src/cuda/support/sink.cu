@@ -10,14 +10,11 @@
 
 enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 
-typedef struct sink_args {
-    ordo_cuda_batch batch;
-    int32_t heads, tile_rows;
+struct sink_args : ordo_cuda_pass {
+    int32_t heads;
     int32_t dense_tiles; /* of one sequence and head, where tiles are numbered so; else 0 */
-    float keep_scale;    /* delta was divided by it */
-    const float *sink, *lse, *delta;
-    float *dsink, *parts;
-} sink_args;
+    float kept_scale;    /* delta was divided by it */
+};
 
 /* Place of a row in delta. */
 ORDO_DEVICE int64_t delta_place(const sink_args &args, const ordo_cuda_sequence &s, int32_t b,
@@ -25,7 +22,8 @@ ORDO_DEVICE int64_t delta_place(const sink_args &args, const ordo_cuda_sequence 
 {
     const int64_t first = args.dense_tiles ? ((int64_t)b * args.heads + head) * args.dense_tiles
                                            : (int64_t)head * args.batch.tiles + s.query_tile;
-    return (first + row / args.tile_rows) * args.tile_rows + ordo_stat_place(row % args.tile_rows);
+    return (first + row / args.run.band.bq) * args.run.band.bq +
+           ordo_stat_place(row % args.run.band.bq);
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -58,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS)
             __syncthreads();
         }
         if (t == 0)
-            args.parts[unit] = ordo_f32_from_f64(sum);
+            args.dsink_parts[unit] = ordo_f32_from_f64(sum);
     }
 }
 
@@ -70,7 +68,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     if (head >= args.heads)
         return;
     for (int32_t b = 0; b < args.batch.sequences; b++)
-        sum += (double)args.parts[(int64_t)b * args.heads + head];
+        sum += (double)args.dsink_parts[(int64_t)b * args.heads + head];
     args.dsink[head] = ordo_f32_from_f64(sum);
 }
 
@@ -79,16 +77,10 @@ ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass)
     if (!pass->dsink_parts)
         return ORDO_OK;
     sink_args args;
-    args.batch = pass->batch;
+    (ordo_cuda_pass &)args = *pass;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
-    args.tile_rows = pass->run.band.bq;
     args.dense_tiles = ordo_backward_dense(pass) ? ordo_band_query_tiles(&pass->run.band) : 0;
-    args.keep_scale = pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
-    args.sink = pass->sink;
-    args.lse = pass->lse;
-    args.delta = pass->delta;
-    args.dsink = pass->dsink;
-    args.parts = pass->dsink_parts;
+    args.kept_scale = pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
     int blocks = 0;
     CUDA_TRY(
         ordo_cuda_blocks(pass->run.workers, (int64_t)args.batch.sequences * args.heads, &blocks));

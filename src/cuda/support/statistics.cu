@@ -58,8 +58,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     const int32_t in_tile =
         blockIdx.x % Z::BLOCKS * (Z::ROUND * ROW_ROUNDS) + threadIdx.x / Z::EACH;
     const int32_t row0 = at.row0 + in_tile;
-    const int64_t first = element(args.a, at, row0) * 2 + chunk * 16;
-    const int64_t second = element(args.b, at, row0) * 2 + chunk * 16;
+    const int64_t first = element(args.o, at, row0) * 2 + chunk * 16;
+    const int64_t second = element(args.dout, at, row0) * 2 + chunk * 16;
     uint4 o[ROW_ROUNDS][Z::CHUNKS], dout[ROW_ROUNDS][Z::CHUNKS];
 #pragma unroll
     for (int n = 0; n < ROW_ROUNDS; n++)
@@ -70,10 +70,10 @@ static __global__ void __launch_bounds__(ROW_THREADS)
             if (row0 + n * Z::ROUND < at.q_len &&
                 (!VARLEN || (skip + chunk) * 8 < args.v_head_dim)) {
                 const int64_t step = n * Z::ROUND * 2;
-                o[n][c] = *(const uint4 *)((const char *)args.a.data + first + skip * 16 +
-                                           step * args.a.row);
-                dout[n][c] = *(const uint4 *)((const char *)args.b.data + second + skip * 16 +
-                                              step * args.b.row);
+                o[n][c] = *(const uint4 *)((const char *)args.o.data + first + skip * 16 +
+                                           step * args.o.row);
+                dout[n][c] = *(const uint4 *)((const char *)args.dout.data + second + skip * 16 +
+                                              step * args.dout.row);
             }
         }
 #pragma unroll
@@ -136,25 +136,13 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
 {
     const bool dense = ordo_backward_dense(pass);
     ordo_row_args args;
-    args.run = pass->run;
+    (ordo_cuda_pass &)args = *pass;
     args.run.sequences = dense ? pass->run.sequences : 1;
-    args.band = pass->run.band;
-    args.batch = pass->batch;
-    args.blocks = pass->blocks;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
-    args.q_tiles = dense ? ordo_band_query_tiles(&args.band) : pass->batch.tiles;
-    args.head_dim = pass->head_dim;
-    args.v_head_dim = pass->v_head_dim;
+    args.q_tiles = dense ? ordo_band_query_tiles(&pass->run.band) : pass->batch.tiles;
     args.tiles = (int64_t)args.q_tiles * args.heads * args.run.sequences;
-    args.scale = ordo_pass_dk_scale(pass);
+    args.dq_scale = ordo_pass_dk_scale(pass);
     args.kept = pass->keep_scale > 0.0f ? 1.0f / pass->keep_scale : 1.0f;
-    args.lse = pass->lse;
-    args.dlse = pass->dlse;
-    args.lse2 = pass->lse2;
-    args.delta = pass->delta;
-    args.dq_sum = pass->dq_sum;
-    args.turns = pass->turns;
-    args.ticket = pass->ticket;
     args.broken = (uint4 *)pass->carry.dk_broken; /* dv's follow, in as many bytes; both aligned */
     args.broken_count =
         pass->carry.out ? 2 * (pass->carry.dv_broken - pass->carry.dk_broken) / 16 : 0;
@@ -199,8 +187,6 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear)
     ordo_row_args args = ordo_row_args_of(pass);
     int each = 1;
     const void *kernel = begin_find(pass, clear, &each);
-    args.a = pass->o;
-    args.b = pass->dout;
     const int64_t blocks = args.tiles * each;
     const ordo_cuda_grid grid = { (unsigned)(blocks > 0 ? blocks : 1), ROW_THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };

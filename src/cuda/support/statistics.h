@@ -23,23 +23,14 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear);
 
 /* ---- for kernels over rows ---- */
 
-typedef struct ordo_row_args {
-    ordo_run run; /* varlen: of one sequence */
-    ordo_band band;
-    ordo_cuda_batch batch;
-    ordo_cuda_block_mask blocks;
-    int32_t heads, q_tiles; /* q_tiles: of one head; varlen: of all sequences */
-    int32_t head_dim, v_head_dim;
-    int64_t tiles;         /* of all heads */
-    float scale;           /* of dQ */
-    float kept;            /* factor of delta: dropout, 1 / the scale of kept elements */
-    ordo_cuda_tensor a, b; /* begin: o, dout; end: dq */
-    const float *lse, *dlse;
-    float *lse2, *delta, *dq_sum;
-    int32_t *turns, *ticket;
+struct ordo_row_args : ordo_cuda_pass { /* run: varlen, of one sequence */
+    int32_t heads, q_tiles;             /* q_tiles: of one head; varlen: of all sequences */
+    int64_t tiles;                      /* of all heads */
+    float dq_scale;
+    float kept;    /* factor of delta: dropout, 1 / the scale of kept elements */
     uint4 *broken; /* begin: marks of rows whose sums are not carried out, to be cleared */
     int64_t broken_count;
-} ordo_row_args;
+};
 
 /* A tile of queries: where it lies in the tensors, and what there is of it. */
 typedef struct tile_place {
@@ -60,7 +51,7 @@ ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t 
             return at;
         const int32_t b = ordo_batch_find(&args.batch, ORDO_BEFORE_QUERY, i);
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
-        const ordo_band band = ordo_sequence_band(&s, ROWS, args.band.bk);
+        const ordo_band band = ordo_sequence_band(&s, ROWS, args.run.band.bk);
         at.sequence = s.batch;
         at.row0 = (i - s.query_tile) * ROWS;
         at.q_row = s.q_row;
@@ -73,10 +64,10 @@ ORDO_DEVICE tile_place place_of(const ordo_row_args &args, int32_t all, int32_t 
     }
     return { all % args.heads,
              all / args.heads,
-             i * args.band.bq,
+             i * args.run.band.bq,
              0,
-             args.band.q_len,
-             ordo_span_count(ordo_band_keys(&args.band, i)),
+             args.run.band.q_len,
+             ordo_span_count(ordo_band_keys(&args.run.band, i)),
              (int64_t)all * (int32_t)args.batch.lse_head };
 }
 
@@ -85,7 +76,6 @@ ORDO_DEVICE int64_t element(const ordo_cuda_tensor &x, const tile_place &at, int
     return at.sequence * x.sequence + at.head * x.head + (at.q_row + row) * x.row;
 }
 
-/* The arguments of a pass, except a and b. */
 ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass);
 
 #endif

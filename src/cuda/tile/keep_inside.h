@@ -8,26 +8,6 @@
 #include "cuda/pass/pass.h"
 #include "cuda/tile/ptx.h"
 
-/* Inputs of the generator that are the same for all elements of a pass. */
-typedef struct ordo_keep_maker {
-    ordo_keep keep;
-    const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; or NULL */
-    uint32_t heads_total, head0, row0, block0;
-} ordo_keep_maker;
-
-ORDO_HD ordo_keep_maker ordo_keep_maker_of(const ordo_cuda_pass *pass)
-{
-    ordo_keep_maker maker;
-    maker.keep = pass->keep;
-    maker.seed_ptr = pass->seed_ptr;
-    maker.offset_ptr = pass->offset_ptr;
-    maker.heads_total = pass->heads_total;
-    maker.head0 = pass->head0;
-    maker.row0 = pass->row0;
-    maker.block0 = pass->col0 / ORDO_KEEP_COLS;
-    return maker;
-}
-
 /* The generator, with seed and offset read from their pointers if there are any. */
 template <class FROM> ORDO_DEVICE ordo_keep keep_now(const FROM &from)
 {
@@ -79,9 +59,9 @@ ORDO_DEVICE void keep_draw(uint2 &kept, const ordo_keep_keys &keys, uint32_t off
     kept.y = ordo_keep_compare(kept.y, ordo_keep_random(lines[1], &draw, &keys), &select, number);
 }
 
-ORDO_DEVICE uint32_t keep_head_of(const ordo_keep_maker &maker, uint32_t sequence_id, int head)
+ORDO_DEVICE uint32_t keep_head_of(const ordo_cuda_pass &pass, uint32_t sequence_id, int head)
 {
-    return sequence_id * maker.heads_total + maker.head0 + (uint32_t)head;
+    return sequence_id * pass.heads_total + pass.head0 + (uint32_t)head;
 }
 
 /* The upper half of M * x, exactly: x is the low word of 2^52 + x, and 2^84 plus the product,

@@ -9,24 +9,21 @@
 /* Dense passes prefetch the sums of dV, and of dK, that a chain takes in, in so many pieces. */
 enum { ORDO_SUMS_PIECES = 4 };
 
-typedef struct ordo_backward_args {
-    CUtensorMap q, dout, k, v, dk, dv;
-    ordo_run run;
+struct ordo_backward_maps {
+    struct {
+        CUtensorMap q, dout, k, v, dk, dv;
+        CUtensorMap dk_sums, dv_sums; /* carried in: tiles of keys, or pieces */
+    } map;
+};
+
+struct ordo_backward_args : ordo_backward_maps,
+                            ordo_pass_common { /* dk.data NULL: neither dK nor dV */
     int64_t first_class; /* tickets of the heads issued first: the others come after */
     int64_t units;
     int32_t q_tiles;   /* of one head */
-    float out_scale;   /* of dK and dQ */
+    float dk_scale;    /* of dK */
     int64_t keep_line; /* words from sixteen rows to the next */
-    const float *lse2, *delta;
-    float *dq_sum;
-    int32_t *turns;
-
-    ordo_cuda_carry carry; /* out[0].data NULL: neither dK nor dV */
-    int64_t kv_rows;
-    CUtensorMap dk_sums, dv_sums; /* carried in: tiles of keys, or pieces */
-
-    ordo_pass_common all;
-} ordo_backward_args;
+};
 
 /* A kernel, its tiles, and its launch parameters. */
 typedef struct ordo_backward_instance {

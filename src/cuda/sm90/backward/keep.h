@@ -81,10 +81,9 @@ template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backw
                      (uint32_t)b };
         }
         load_shared2(at + 16, a, b); /* struct backward_step: head, sequence; row; key */
-        const uint32_t id = args.all.batch.first.id + (uint32_t)b * args.all.batch.step.id;
-        return { keep_head_of(args.all.maker, id, a),
-                 args.all.maker.row0 + (uint32_t)load_shared(at + 8),
-                 args.all.maker.block0 + (uint32_t)load_shared(at + 28) / Z::KEYS };
+        const uint32_t id = args.batch.first.id + (uint32_t)b * args.batch.step.id;
+        return { keep_head_of(args, id, a), args.row0 + (uint32_t)load_shared(at + 8),
+                 args.block0 + (uint32_t)load_shared(at + 28) / Z::KEYS };
     }
 
     /* Generates the keep words of step j, by all consumer threads together; none past the end. */
@@ -95,7 +94,7 @@ template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backw
         if (load_shared(at + 4) < 0)
             return;
         const keep_place from = made_from(at, args);
-        const ordo_keep keep = keep_now(args.all.maker);
+        const ordo_keep keep = keep_now(args);
         mbar_wait(Z::KEEP_EMPTY + 8 * buffer, (j / Z::KEEP_BUFFERS & 1) ^ 1);
 #pragma unroll 1
         for (uint32_t w = opaque((uint32_t)thread) % 256; w < Z::KEEP_BYTES / 4; w += 256) {

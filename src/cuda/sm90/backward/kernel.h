@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(384, 1)
             m.template scores<Z::V, Z::DO>(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
-                if (args.all.has_rule)
-                    m.score(sc, j, args.all.rule);
-                m.mask_varlen(sc, j, args.all.blocks);
+                if (args.has_rule)
+                    m.score(sc, j, args.rule);
+                m.mask_varlen(sc, j, args.blocks);
             } else {
                 m.mask(sc, EDGE_AHEAD ? edge : load_shared(Z::EDGE + 4 * stage),
                        args.run.band.kv_len);
@@ -246,14 +246,13 @@ __global__ void __launch_bounds__(384, 1)
         ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (KEYS && (!BLOCKS || args.all.out[0].data)) { /* lists: dq alone runs here, too */
-            taint = m.put_out(dv, Z::DROP ? args.all.keep_scale : 1.0f, &args.dv, args.all.out[1],
-                              args.all.v_head_dim, at);
-            taint |=
-                m.put_out(dk, args.out_scale, &args.dk, args.all.out[0], args.all.head_dim, at);
+        } else if (KEYS && (!BLOCKS || args.dk.data)) { /* lists: dq alone runs here, too */
+            taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.map.dv, args.dv,
+                              args.v_head_dim, at);
+            taint |= m.put_out(dk, args.dk_scale, &args.map.dk, args.dk, args.head_dim, at);
         }
         if (taint)
-            args.all.ticket[ORDO_NOT_FINITE] = 1;
+            args.ticket[ORDO_NOT_FINITE] = 1;
     }
     if (m.leads())
         bulk_wait();

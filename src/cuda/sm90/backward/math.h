@@ -336,7 +336,7 @@ struct backward_math {
               const ordo_backward_args &args, bool first) const
     {
         const int stage = j & 1;
-        const float scale_log2 = args.all.scale_log2;
+        const float scale_log2 = args.scale_log2;
         typename KEEP::stored_bits from = {};
         if (KEEP::WITH_EXP) {
             from = keep.stored(j);
@@ -369,10 +369,10 @@ struct backward_math {
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
                 dp[i] = gradient(sc[i], dp[i], delta[i / 4 * 2 + i % 2]);
-            if (VARLEN && args.all.rule.cap > 0.0f)
+            if (VARLEN && args.rule.cap > 0.0f)
 #pragma unroll
                 for (int k = 0; k < Z::ROWS / 16; k++)
-                    uncap(dp, sc, k, j, args.all.rule);
+                    uncap(dp, sc, k, j, args.rule);
             pack(ds, dp);
         } else { /* P in f32 beside P in bf16 and dP: too many registers. So dS comes first, and
                   * the row statistics when they are needed. */
@@ -400,8 +400,8 @@ struct backward_math {
 #pragma unroll
                 for (int i = 8 * k; i < 8 * k + 8; i++)
                     dp[i] = gradient(sc[i], dp[i], d[i / 4 % 2 * 2 + i % 2]);
-                if (VARLEN && args.all.rule.cap > 0.0f)
-                    uncap(dp, sc, k, j, args.all.rule);
+                if (VARLEN && args.rule.cap > 0.0f)
+                    uncap(dp, sc, k, j, args.rule);
 #pragma unroll
                 for (int i = 4 * k; i < 4 * k + 4; i++) /* P is not needed after this */
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);

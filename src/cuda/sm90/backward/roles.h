@@ -107,7 +107,7 @@ struct backward_step {
  * nothing of keys. */
 ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 {
-    return args.carry.in || args.carry.out || !args.all.out[0].data;
+    return args.carry.in || args.carry.out || !args.dk.data;
 }
 
 /* Brings the sums that a chain begins with into L2. The planner does it: it is more than eight
@@ -116,8 +116,8 @@ ORDO_DEVICE void prefetch_sums(const ordo_backward_args &args, int32_t key, int3
                                int32_t sequence)
 {
     if (args.carry.in) {
-        tma_prefetch(&args.dv_sums, 0, key, head, sequence);
-        tma_prefetch(&args.dk_sums, 0, key, head, sequence);
+        tma_prefetch(&args.map.dv_sums, 0, key, head, sequence);
+        tma_prefetch(&args.map.dk_sums, 0, key, head, sequence);
     }
 }
 
@@ -133,7 +133,7 @@ ORDO_DEVICE void prefetch_piece(const ordo_backward_args &args, int32_t step, in
     const int32_t end = step + 1 == steps ? 2 * PIECES : step + 1;
 #pragma unroll 1
     for (; step < end; step++)
-        tma_prefetch(step < PIECES ? &args.dv_sums : &args.dk_sums, 0,
+        tma_prefetch(step < PIECES ? &args.map.dv_sums : &args.map.dk_sums, 0,
                      key + step % PIECES * (128 / PIECES), head, sequence);
 }
 
@@ -207,11 +207,11 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
     /* Every ticket comes from the counter: when one is drawn, all earlier ones are taken. */
     __device__ __forceinline__ void drawn(void)
     {
-        for (int64_t ticket = atomicAdd(args.all.ticket, 1); ticket < args.units;) {
+        for (int64_t ticket = atomicAdd(args.ticket, 1); ticket < args.units;) {
             const ordo_run all = run();
             const ordo_unit unit = ordo_run_issue(&all, 0, ticket);
             chain(unit.head, unit.key[0]);
-            ticket = atomicAdd(args.all.ticket, 1);
+            ticket = atomicAdd(args.ticket, 1);
         }
     }
 
@@ -220,13 +220,13 @@ template <int D, int MODE, ordo_keep_source SOURCE, bool CARRY> struct backward_
     {
         const ordo_run all = run();
         const bool dealt = ordo_run_dealt(&all);
-        for (int64_t ticket = dealt ? (int64_t)blockIdx.x : atomicAdd(args.all.ticket, 1);
+        for (int64_t ticket = dealt ? (int64_t)blockIdx.x : atomicAdd(args.ticket, 1);
              ticket < args.units;) {
             const int cls = ticket >= args.first_class;
             const ordo_unit unit = ordo_run_issue(&all, cls, ticket - (cls ? args.first_class : 0));
             for (int c = 0; c < unit.keys; c++)
                 chain(unit.head, c ? unit.key[1] : unit.key[0]);
-            ticket = dealt ? ticket + gridDim.x : atomicAdd(args.all.ticket, 1);
+            ticket = dealt ? ticket + gridDim.x : atomicAdd(args.ticket, 1);
         }
     }
 
@@ -268,12 +268,12 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
             store_shared(Z::EDGE + 4 * stage, x.edge);
             mbar_expect(q_full, Z::Q_BYTES + Z::STAT_BYTES);
-            tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, x.row, x.head,
+            tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.map.q, q_full, Z::ROWS, x.row, x.head,
                              x.sequence, policy);
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
             mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
             mbar_expect(do_full, Z::Q_BYTES + Z::STAT_BYTES);
-            tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, x.row,
+            tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.map.dout, do_full, Z::ROWS, x.row,
                              x.head, x.sequence, policy);
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
             if (SOURCE == ORDO_KEEP_GIVEN) {
@@ -281,9 +281,9 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
                 mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
                 mbar_expect(Z::KEEP_FULL, Z::KEEP_BYTES);
                 const uint32_t *from =
-                    args.all.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
-                                                      args.run.band.q_len, args.run.band.kv_len) *
-                                             64;
+                    args.keep_bits + ordo_keep_at(x.sequence * heads + x.head, x.row, x.key,
+                                                  args.run.band.q_len, args.run.band.kv_len) *
+                                         64;
 #pragma unroll 1
                 for (uint32_t to = Z::KEEP; to < Z::KEEP + Z::KEEP_BYTES; to += 256) {
                     bulk_load(to, from, 256, Z::KEEP_FULL);
@@ -301,8 +301,10 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
             if (x.turn < 0)
                 break;
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
-            tma_load_tile<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
-            tma_load_tile<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence, policy);
+            tma_load_tile<D>(Z::K, &args.map.k, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence,
+                             policy);
+            tma_load_tile<D>(Z::V, &args.map.v, Z::KV_FULL, Z::KEYS, x.key, head, x.sequence,
+                             policy);
         }
     }
     mbar_arrive(Z::KV_FULL); /* a chain of no steps: the end */

@@ -50,8 +50,8 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
     for (int c = 0; c < 8; c++) {
         const float4 x =
             seen ? from[ordo_partial_offset(0, 4 * c) / 4] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        pairs[0][c] = pack_pair<F16>(x.x * args.scale, x.y * args.scale);
-        pairs[1][c] = pack_pair<F16>(x.z * args.scale, x.w * args.scale);
+        pairs[0][c] = pack_pair<F16>(x.x * args.dq_scale, x.y * args.dq_scale);
+        pairs[1][c] = pack_pair<F16>(x.z * args.dq_scale, x.w * args.dq_scale);
         taint = not_finite<F16>(not_finite<F16>(taint, pairs[0][c]), pairs[1][c]);
     }
     if (taint)
@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(128) end_kernel(const __grid_constant__
             }
             const int row = row0 + 8 * r, column = column0 + 32 * g + 8 * quad;
             if (row < at.q_len && (!VARLEN || column < args.head_dim))
-                *(uint4 *)((char *)args.a.data + 2 * (element(args.a, at, row) + column)) =
+                *(uint4 *)((char *)args.dq.data + 2 * (element(args.dq, at, row) + column)) =
                     make_uint4(out[0], out[1], out[2], out[3]);
         }
 }
@@ -104,7 +104,6 @@ template <int D> static const void *end_of(bool dense, bool early, bool f16)
 ordo_status ordo_backward_end(const ordo_cuda_pass *pass, bool early)
 {
     ordo_row_args args = ordo_row_args_of(pass);
-    args.a = pass->dq;
     const bool dense = ordo_backward_dense(pass);
     const ordo_cuda_grid grid = { (unsigned)(2 * args.tiles), 128, 0,
                                   early ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
@@ -130,32 +129,25 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
     ordo_cuda_lengths values = kv, outputs = q;
     values.head_dim = outputs.head_dim = pass->v_head_dim;
-    CUDA_TRY(ordo_cuda_map(&args->q, &pass->q, q, rows));
-    CUDA_TRY(ordo_cuda_map(&args->dout, &pass->dout, outputs, rows));
-    CUDA_TRY(ordo_cuda_map(&args->k, &pass->k, kv, keys));
-    CUDA_TRY(ordo_cuda_map(&args->v, &pass->v, values, keys));
+    (ordo_pass_common &)*args = ordo_pass_common_of(pass);
+    CUDA_TRY(ordo_cuda_map(&args->map.q, &pass->q, q, rows));
+    CUDA_TRY(ordo_cuda_map(&args->map.dout, &pass->dout, outputs, rows));
+    CUDA_TRY(ordo_cuda_map(&args->map.k, &pass->k, kv, keys));
+    CUDA_TRY(ordo_cuda_map(&args->map.v, &pass->v, values, keys));
     if (pass->dk.data) {
-        CUDA_TRY(ordo_cuda_map(&args->dk, &pass->dk, kv, 64));
-        CUDA_TRY(ordo_cuda_map(&args->dv, &pass->dv, values, 64));
+        CUDA_TRY(ordo_cuda_map(&args->map.dk, &pass->dk, kv, 64));
+        CUDA_TRY(ordo_cuda_map(&args->map.dv, &pass->dv, values, 64));
     }
     if (pass->carry.in) {
         const int piece = dense ? keys / ORDO_SUMS_PIECES : keys;
-        CUDA_TRY(ordo_cuda_map_sums(&args->dk_sums, pass->carry.dk, kv, piece));
-        CUDA_TRY(ordo_cuda_map_sums(&args->dv_sums, pass->carry.dv, values, piece));
+        CUDA_TRY(ordo_cuda_map_sums(&args->map.dk_sums, pass->carry.dk, kv, piece));
+        CUDA_TRY(ordo_cuda_map_sums(&args->map.dv_sums, pass->carry.dv, values, piece));
     }
-    args->run = *run;
     args->first_class = ordo_run_tickets(run, 0);
     args->units = args->first_class + ordo_run_tickets(run, 1); /* ragged: no more than these */
     args->q_tiles = ordo_band_query_tiles(&run->band);
     args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
-    args->out_scale = ordo_pass_dk_scale(pass);
-    args->lse2 = pass->lse2;
-    args->delta = pass->delta;
-    args->dq_sum = pass->dq_sum;
-    args->turns = pass->turns;
-    args->carry = pass->carry;
-    args->kv_rows = pass->kv_rows;
-    args->all = ordo_pass_common_of(pass, true);
+    args->dk_scale = ordo_pass_dk_scale(pass);
     CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks));
     if (*blocks == 0) /* no keys: the block draws a ticket and ends */
         *blocks = 1;

@@ -68,9 +68,9 @@ template <int D> struct chain_sums {
                                  at.head);
         k.step = args.run.kv_heads;
         k.rows = at.keys - mine * 64;
-        k.columns = args.all.head_dim;
+        k.columns = args.head_dim;
         v = k;
-        v.columns = args.all.v_head_dim;
+        v.columns = args.v_head_dim;
     }
 
     /* Whether this warp's keys all exist, with D columns. */

@@ -107,8 +107,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                                                   int32_t i, int32_t key) const
     {
         if (SOURCE == ORDO_KEEP_MADE)
-            return { keep_head_of(args.all.maker, s.id, head), args.all.maker.row0 + i * Z::ROWS,
-                     args.all.maker.block0 + key };
+            return { keep_head_of(args, s.id, head), args.row0 + i * Z::ROWS, args.block0 + key };
         /* Bits of 2^32 blocks are more than any device holds. */
         return { (uint32_t)(s.keep + head * s.keep_head) +
                      (uint32_t)(i * (Z::ROWS / 16)) * (uint32_t)s.keep_across + (uint32_t)key,
@@ -132,8 +131,8 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ void listed_chain(bool descending, bool spt, int32_t b, int32_t head,
                                                  int32_t key)
     {
-        const ordo_cuda_block_mask &blocks = args.all.blocks;
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, b);
+        const ordo_cuda_block_mask &blocks = args.blocks;
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t group_heads = args.run.group_heads, head0 = head * group_heads;
         const int32_t own = blocks.lists > 1 ? group_heads : 1; /* lists of these heads */
         const uint32_t *const column = ordo_blocks_column(&blocks, head0, s.key_tile, key);
@@ -161,10 +160,10 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                     wait_for_room();
                 first = false;
                 const float slope =
-                    args.all.slopes ? args.all.slopes[b * args.all.slopes_sequence + q_head] : 0.0f;
+                    args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
                 const int32_t partial =
                     ordo_bit(word.partial, key) ? STEP_PARTIAL | STEP_MASKED : 0;
-                record(q_head * args.all.batch.tiles + s.query_tile + i,
+                record(q_head * args.batch.tiles + s.query_tile + i,
                        ordo_blocks_turn(&word, key, spt), s.q_row + i * Z::ROWS, slope,
                        q_head | special(s, i, key) | partial, keep_of(s, q_head, i, key),
                        (int32_t)(ordo_blocks_mask(&blocks, b, q_head) * blocks.q_len) + i * Z::ROWS,
@@ -178,7 +177,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ void chain(const ordo_walk &walk, int32_t b, int32_t head,
                                           int32_t key)
     {
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, b);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const int32_t steps = ordo_walk_steps(&walk, key), group_heads = args.run.group_heads;
         if (steps == 0 && no_unseen(args))
             return;
@@ -189,11 +188,10 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
             record(-1, 0, NOWHERE, 0.0f, head * group_heads, { 0, 0, 0 }, 0, 0);
         for (int32_t n = 0, t = 0, g = 0; n < steps * group_heads; n++) {
             const int32_t i = ordo_walk_visit(&walk, key, t), q_head = head * group_heads + g;
-            const float slope =
-                args.all.slopes ? args.all.slopes[b * args.all.slopes_sequence + q_head] : 0.0f;
+            const float slope = args.slopes ? args.slopes[b * args.slopes_sequence + q_head] : 0.0f;
             if (n > 0)
                 wait_for_room();
-            record(q_head * args.all.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
+            record(q_head * args.batch.tiles + s.query_tile + i, ordo_walk_turn(&walk, i, key),
                    s.q_row + i * Z::ROWS, slope, q_head | special(s, i, key),
                    keep_of(s, q_head, i, key), 0, 0);
             if (++g == group_heads) { /* heads inside, so that the chains of a key head keep step */
@@ -208,12 +206,12 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     {
         ordo_run run = args.run;
         int32_t b = 0;
-        if (args.all.batch.table) {
+        if (args.batch.table) {
             run.sequences = 1;
             const int32_t heads = ordo_run_heads(&run, cls);
-            b = ordo_batch_find(&args.all.batch, ORDO_BEFORE_KEY, ticket / heads);
-            ticket -= heads * ordo_batch_before(&args.all.batch, ORDO_BEFORE_KEY, b);
-            run.band = ordo_sequence_band(&args.all.batch.table[b], Z::ROWS, Z::KEYS);
+            b = ordo_batch_find(&args.batch, ORDO_BEFORE_KEY, ticket / heads);
+            ticket -= heads * ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, b);
+            run.band = ordo_sequence_band(&args.batch.table[b], Z::ROWS, Z::KEYS);
         }
         run.band.bq = Z::ROWS; /* constants, so that divisions become shifts */
         run.band.bk = Z::KEYS;
@@ -231,12 +229,12 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
 
     __device__ __forceinline__ int64_t tickets(int cls) const
     {
-        if (!args.all.batch.table)
+        if (!args.batch.table)
             return cls ? args.units - args.first_class : args.first_class;
         ordo_run run = args.run;
         run.sequences = 1;
         return (int64_t)ordo_run_heads(&run, cls) *
-               ordo_batch_before(&args.all.batch, ORDO_BEFORE_KEY, args.all.batch.sequences);
+               ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
     }
 
     /* The ticket after `last`, -1 at first. This thread takes it while consumers are still busy
@@ -244,7 +242,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     __device__ __forceinline__ int64_t next(bool dealt, int64_t last) const
     {
         if (!dealt)
-            return atomicAdd(args.all.ticket, 1);
+            return atomicAdd(args.ticket, 1);
         return last < 0 ? (int64_t)blockIdx.x : last + gridDim.x;
     }
 
@@ -298,20 +296,20 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         const uint32_t q_full = Z::Q_FULL + 8 * stage, do_full = Z::DO_FULL + 8 * stage;
         mbar_wait(Z::Q_EMPTY + 8 * stage, empty);
         mbar_expect(q_full, bytes);
-        tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, row, head, sequence,
-                         policy);
+        tma_load_tile<D>(Z::Q + stage * Z::Q_BYTES, &args.map.q, q_full, Z::ROWS, row, head,
+                         sequence, policy);
         if (tile >= 0)
             bulk_load(Z::LSE + stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
         mbar_wait(Z::DO_EMPTY + 8 * stage, empty);
         mbar_expect(do_full, bytes);
-        tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.dout, do_full, Z::ROWS, row, head,
+        tma_load_tile<D>(Z::DO + stage * Z::Q_BYTES, &args.map.dout, do_full, Z::ROWS, row, head,
                          sequence, policy);
         if (tile >= 0)
             bulk_load(Z::DELTA + stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES, do_full);
         if (SOURCE == ORDO_KEEP_GIVEN) {
             /* One copy per sixteen rows; rows that do not exist keep any bits. */
             const int32_t rows = tile < 0 ? 0 : ordo_min32(Z::ROWS, q_end - row);
-            const uint32_t *from = args.all.keep_bits + (int64_t)(uint32_t)keep * 64;
+            const uint32_t *from = args.keep_bits + (int64_t)(uint32_t)keep * 64;
             mbar_wait(Z::KEEP_EMPTY, (step & 1) ^ 1);
             mbar_expect(Z::KEEP_FULL, (uint32_t)(rows + 15) / 16 * 256);
 #pragma unroll 1
@@ -332,8 +330,8 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                           band[3]);
             store_shared2(Z::CHAIN + offsetof(backward_chain, dead), tile < 0, q_end);
             mbar_expect(Z::KV_FULL, 2 * Z::KV_BYTES);
-            tma_load_tile<D>(Z::K, &args.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
-            tma_load_tile<D>(Z::V, &args.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
+            tma_load_tile<D>(Z::K, &args.map.k, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
+            tma_load_tile<D>(Z::V, &args.map.v, Z::KV_FULL, Z::KEYS, key, head, sequence, policy);
         }
         mbar_arrive(Z::STEP_EMPTY + 8 * (step % Z::AHEAD)); /* both records are read */
     }

@@ -10,16 +10,17 @@
 #include "cuda/support/common.h"
 #include "ordo/status.h"
 
-typedef struct ordo_forward_args {
-    CUtensorMap q, k, v, o;
-    ordo_pass_common all;
+struct ordo_forward_maps {
+    struct {
+        CUtensorMap q, k, v, o;
+    } map;
+};
+
+struct ordo_forward_args : ordo_forward_maps, ordo_pass_common {
     ordo_forward_issue_order issue;
-    int32_t units;
-    int32_t backward_rows; /* of the query tiles that the table of sequences counts */
-    float *lse;
-    const float *sink;       /* one logit per query head, or NULL */
     ordo_keep_select select; /* read by the dense kernel if ORDO_KEEP_MADE */
-} ordo_forward_args;
+    int32_t units;
+};
 
 /* What happens to scores before the softmax. */
 typedef enum ordo_forward_rule {

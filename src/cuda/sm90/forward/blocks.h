@@ -20,14 +20,14 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
                                  uint32_t drawn)
 {
     using Z = forward_shape<D, DV, true, true>;
-    const ordo_cuda_block_mask &blocks = args.all.blocks;
+    const ordo_cuda_block_mask &blocks = args.blocks;
     forward_record *const to = Z::records::of(smem, drawn);
     forward_listed *const more = Z::listed::of(smem, drawn);
     const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, place.sequence);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
     const int64_t row = ordo_blocks_row_at(&blocks, place.head,
-                                           ordo_blocks_before(&blocks, &s, args.backward_rows), i);
+                                           ordo_blocks_before(&blocks, &s, args.run.band.bq), i);
     ordo_span all = ordo_blocks_span(0, 0);
     for (int m = 0; m < Z::CONSUMERS; m++) {
         const ordo_span own = i + m < tiles ? blocks.spans[row + m] : ordo_blocks_span(0, 0);
@@ -41,7 +41,7 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
     more->rows = min((int)Z::CONSUMERS, tiles - i);
     more->interval =
         (int32_t)(ordo_blocks_mask(&blocks, place.sequence, place.head) * blocks.q_len) + to->row;
-    more->kv_head = place.head / args.all.group_heads;
+    more->kv_head = place.head / args.run.group_heads;
 }
 
 /* What a stage of K says of a key tile. */
@@ -54,7 +54,7 @@ ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_rec
     int32_t says = tile;
     for (int m = 0; m < more->rows; m++) {
         const ordo_tile_word *const word =
-            more->words + m * args.all.blocks.across + tile / ORDO_TILE_BITS;
+            more->words + m * args.blocks.across + tile / ORDO_TILE_BITS;
         const bool seen = ordo_bit(word->seen, tile), partial = ordo_bit(word->partial, tile);
         const int first = record->row + 64 * m;
         const bool whole = seen && !partial &&
@@ -83,7 +83,8 @@ ORDO_DEVICE void listed_load_tile(const ordo_forward_args &args, char *smem, uin
     mbar_expect(full, bytes);
     const int row = record->kv_row + tile * Z::COLUMNS, head = more->kv_head, batch = record->batch;
     tma_load_tile<ORDO_PANEL_COLUMNS *(VALUES ? Z::V_PANELS : Z::PANELS)>(
-        to, VALUES ? &args.v : &args.k, full, Z::COLUMNS, row, head, batch, policy_evict_last());
+        to, VALUES ? &args.map.v : &args.map.k, full, Z::COLUMNS, row, head, batch,
+        policy_evict_last());
 }
 
 template <class Z>
@@ -94,8 +95,8 @@ ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, 
     const forward_record *const record = Z::records::of(smem, drawn);
     mbar_expect(full, Z::Q_BYTES);
     const int row = record->q_row + record->row, head = record->head, batch = record->batch;
-    tma_load_tile<ORDO_PANEL_COLUMNS * Z::PANELS>(Z::Q + stage * Z::Q_BYTES, &args.q, full, Z::ROWS,
-                                                  row, head, batch, policy_evict_first());
+    tma_load_tile<ORDO_PANEL_COLUMNS * Z::PANELS>(Z::Q + stage * Z::Q_BYTES, &args.map.q, full,
+                                                  Z::ROWS, row, head, batch, policy_evict_first());
 }
 
 /* Hides what the intervals of a thread's rows do not hold, or everything. Rows that do not exist
@@ -109,8 +110,8 @@ ORDO_DEVICE void listed_mask(float (&s)[N], const ordo_forward_args &args,
     const int r = more.interval + min(row - record.row, last);
     const int r8 = more.interval + min(row + 8 - record.row, last);
     if (seen)
-        mask_window(s, { args.all.blocks.first[r] - from, args.all.blocks.first[r8] - from },
-                    { args.all.blocks.last[r] - from, args.all.blocks.last[r8] - from }, -INFINITY);
+        mask_window(s, { args.blocks.first[r] - from, args.blocks.first[r8] - from },
+                    { args.blocks.last[r] - from, args.blocks.last[r8] - from }, -INFINITY);
     else
         mask_window(s, { 0, 0 }, { -1, -1 }, -INFINITY);
 }
@@ -126,12 +127,12 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
         int tile = Z::records::of(smem, drawn)->last;
         listed_load_tile<Z, false>(args, smem, drawn, loaded, tile);
         listed_load_queries<Z>(args, smem, drawn);
-        ticket = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
+        ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
         while (tile >= 0) { /* keys a tile ahead of values */
             const forward_listed *const more = Z::listed::of(smem, drawn);
             const int below =
                 tile > Z::records::of(smem, drawn)->first
-                    ? ordo_blocks_below(more->words, args.all.blocks.across, more->rows, tile)
+                    ? ordo_blocks_below(more->words, args.blocks.across, more->rows, tile)
                     : -1;
             if (below >= 0)
                 listed_load_tile<Z, false>(args, smem, drawn, loaded + 1, below);

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     const bool made = SOURCE == ORDO_KEEP_MADE;
-    const ordo_keep maker = made ? keep_now(args.all.maker) : ordo_keep();
+    const ordo_keep maker = made ? keep_now(args) : ordo_keep();
     ordo_keep_keys keys = made ? keep_keys_now(maker) : ordo_keep_keys();
     const bool usual = ordo_keep_tile_makes(&maker);
     float o[D / 2];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
                                min(band.kv_len, row + 8 + band.high + 1) };
         /* Rows that do not exist have no bits and are not written: they use the last row's. */
         const int block = min(first + warp * 16, (band.q_len - 1) / 16 * 16);
-        const uint2 *const keep0 = (const uint2 *)args.all.keep_bits +
+        const uint2 *const keep0 = (const uint2 *)args.keep_bits +
                                    ordo_keep_at(all_head, block, 0, band.q_len, band.kv_len) * 32 +
                                    lane;
         uint2 keep = { 0, 0 }, ahead = { 0, 0 };
@@ -101,25 +101,24 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
             }
         };
         const uint32_t keep_head = keep_head_of(
-            args.all.maker, args.all.batch.first.id + (uint32_t)unit.batch * args.all.batch.step.id,
-            unit.head);
+            args, args.batch.first.id + (uint32_t)unit.batch * args.batch.step.id, unit.head);
         ordo_keep_product lines[2] = {};
         if constexpr (made) {
             keep_keys_own(keys, row);
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                lines[r] = keep_line_now(keys, keep_head,
-                                         args.all.maker.row0 + (uint32_t)row + 8 * r, lane % 4);
+                lines[r] =
+                    keep_line_now(keys, keep_head, args.row0 + (uint32_t)row + 8 * r, lane % 4);
         }
         /* Bits are made in two draws: draw 0 while S is computed, draw 1 between the maxima and the
          * end of O. The branches keep the compiler from moving both to after the exponentials. */
         auto draw = [&](int number) {
-            const uint32_t place = args.all.maker.block0 + (uint32_t)tile;
+            const uint32_t place = args.block0 + (uint32_t)tile;
             if (usual) {
                 keep_draw(keep, keys, (uint32_t)maker.offset, lines, keep_head, place, args.select,
                           number);
             } else if (number == 0) {
-                keep_words(keep, maker, keep_head, args.all.maker.row0 + (uint32_t)row, place);
+                keep_words(keep, maker, keep_head, args.row0 + (uint32_t)row, place);
             }
         };
         /* partial: a tile that rows see in part. */
@@ -130,10 +129,10 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
                 float top[2] = { row_top(s, state, 0), row_top(s, state, 1) };
                 asm volatile("" : "+f"(top[0]), "+f"(top[1])); /* before the branch */
                 draw(1);
-                row_softmax(s, top[0], args.all.scale_log2, state, 0);
-                row_softmax(s, top[1], args.all.scale_log2, state, 1);
+                row_softmax(s, top[0], args.scale_log2, state, 0);
+                row_softmax(s, top[1], args.scale_log2, state, 1);
             } else {
-                softmax_step(s, args.all.scale_log2, state);
+                softmax_step(s, args.scale_log2, state);
             }
         };
 
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
         wgmma_fence();
         forward_outputs<Z, F16>(o, p, v_low0 + last_stage * (Z::V_BYTES / 16));
         wgmma_commit();
-        const int64_t lse = (int64_t)all_head * (int32_t)args.all.batch.lse_head;
+        const int64_t lse = (int64_t)all_head * (int32_t)args.batch.lse_head;
         const forward_end at = { first, row, band.q_len, first, unit.head, unit.batch, lse, 0 };
         /* The rows' sums are taken while the last product runs. */
         const forward_weights weights =

@@ -25,13 +25,13 @@ struct forward_end {
 template <class Z>
 ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, const forward_end &end)
 {
-    const int chunks = args.all.v_head_dim / 8; /* of 8 columns, in one row */
+    const int chunks = args.v_head_dim / 8; /* of 8 columns, in one row */
     const int count = min(64, end.q_len - end.first) * chunks;
-    uint16_t *const to = (uint16_t *)args.all.out[0].data + end.batch * args.all.out[0].sequence +
-                         end.head * args.all.out[0].head + end.tensor_row * args.all.out[0].row;
+    uint16_t *const to = (uint16_t *)args.o.data + end.batch * args.o.sequence +
+                         end.head * args.o.head + end.tensor_row * args.o.row;
     for (int x = threadIdx.x % 128; x < count; x += 128) {
         const int row = x / chunks, column = x % chunks * 8;
-        *(uint4 *)(to + row * args.all.out[0].row + column) =
+        *(uint4 *)(to + row * args.o.row + column) =
             *(const uint4 *)(tile + ordo_tile_offset(Z::ROWS, row, column));
     }
 }
@@ -58,18 +58,18 @@ ORDO_DEVICE forward_weights forward_sums(const ordo_forward_args &args, const ro
         sum += __shfl_xor_sync(~0u, sum, 2);
         /* A sum of 0 under another maximum: a score has overflowed f32. */
         rows.sees_nothing[r] = sum == 0.0f && state.max[r] == -INFINITY;
-        if (F16 && ordo_softmax_far(state.max[r], args.all.scale_log2))
+        if (F16 && ordo_softmax_far(state.max[r], args.scale_log2))
             sum = NAN;
         const bool sunk = VARLEN && sink != -INFINITY; /* NaN is a sink */
         row_with_sink row = { sum, 1.0f, 0.0f };
         if (sunk)
-            row = with_sink(state.max[r], sum, args.all.scale_log2, sink);
-        rows.weight[r] = (DROP ? args.all.keep_scale : 1.0f) * row.shrink / row.sum;
+            row = with_sink(state.max[r], sum, args.scale_log2, sink);
+        rows.weight[r] = (DROP ? args.keep_scale : 1.0f) * row.shrink / row.sum;
         const int at = end.row + 8 * r;
         if (threadIdx.x % 4 == 0 && at < end.q_len)
             args.lse[end.lse + at] = rows.sees_nothing[r] ? sink
                                      : sunk ? fmaf(row.top, (float)ORDO_LN_2, logf(row.sum))
-                                            : fmaf(state.max[r], args.all.scale, logf(sum));
+                                            : fmaf(state.max[r], args.to_logit, logf(sum));
     }
     return rows;
 }
@@ -123,9 +123,9 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
                       pairs[3]);
     }
     if (taint && (!VARLEN || end.row < end.q_len))
-        args.all.ticket[ORDO_NOT_FINITE] = 1;
+        args.ticket[ORDO_NOT_FINITE] = 1;
     /* A tensor store of a partial tile would overwrite the next sequence. */
-    if (VARLEN && args.all.batch.table && end.first + 64 > end.q_len) {
+    if (VARLEN && args.batch.table && end.first + 64 > end.q_len) {
         named_sync(OWN + mine, 128);
         store_rows<Z>(args, smem + (o_at - ORDO_SMEM_BASE), end);
         named_sync(OWN + mine, 128);
@@ -135,7 +135,7 @@ ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *sme
         if (leader) {
 #pragma unroll
             for (int q = 0; q < Z::V_PANELS; q++)
-                tma_store(&args.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
+                tma_store(&args.map.o, o_at + q * Z::ROWS * ORDO_LINE_BYTES, q * ORDO_PANEL_COLUMNS,
                           end.tensor_row, end.head, end.batch);
             bulk_commit();
         }

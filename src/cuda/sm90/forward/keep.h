@@ -24,7 +24,7 @@ template <class Z, ordo_keep_source SOURCE, bool LISTS> struct varlen_keep {
     uint2 words = { 0, 0 }, ahead = { 0, 0 };
 
     __device__ __forceinline__ explicit varlen_keep(const ordo_forward_args &of)
-        : args(of), maker(SOURCE == ORDO_KEEP_MADE ? keep_now(of.all.maker) : ordo_keep())
+        : args(of), maker(SOURCE == ORDO_KEEP_MADE ? keep_now(of) : ordo_keep())
     {
     }
 
@@ -41,7 +41,7 @@ template <class Z, ordo_keep_source SOURCE, bool LISTS> struct varlen_keep {
     {
         if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
             const int block = min(row, (record.q_len - 1) / 16 * 16) / 16;
-            unit = (const uint2 *)args.all.keep_bits +
+            unit = (const uint2 *)args.keep_bits +
                    (record.keep + (int64_t)block * record.keep_across) * 32 + threadIdx.x % 32;
             if (!LISTS)
                 load(ahead, record, tile);
@@ -71,10 +71,10 @@ template <class Z, ordo_keep_source SOURCE, bool LISTS> struct varlen_keep {
             const bool by_f64 = Z::PANELS == 1;
             const int to = ORDO_KEEP_COLS / Z::COLUMNS;
             if (to == 1 || fresh || tile % to == to - 1) {
-                const uint32_t place = args.all.maker.block0 + tile / to, head = record.keep_head;
+                const uint32_t place = args.block0 + tile / to, head = record.keep_head;
                 uint32_t line = (uint32_t)row;
                 asm volatile("" : "+r"(line)); /* so that the sum is not kept live */
-                line += args.all.maker.row0;
+                line += args.row0;
                 words.x = keep_inside<by_f64>(maker, head, line, place, threadIdx.x % 4);
                 words.y = keep_inside<by_f64>(maker, head, line + 8, place, threadIdx.x % 4);
             }

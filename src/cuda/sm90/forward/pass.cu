@@ -57,13 +57,10 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     const bool packed = pass->layout == ORDO_PACKED;
     const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
+    (ordo_pass_common &)args = ordo_pass_common_of(pass);
     args.issue =
         ordo_forward_order(&pass->run, kernel->rows, kernel->columns, ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
-    args.all = ordo_pass_common_of(pass, false);
-    args.backward_rows = pass->run.band.bq;
-    args.lse = pass->lse;
-    args.sink = pass->sink;
     args.select = ordo_keep_select_of(pass->keep.threshold);
     const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
                                   pass->head_dim };
@@ -76,10 +73,10 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
         kv = values = q;
         k = v = &pass->q;
     }
-    CUDA_TRY(ordo_cuda_map(&args.q, &pass->q, q, kernel->rows));
-    CUDA_TRY(ordo_cuda_map(&args.k, k, kv, kernel->columns));
-    CUDA_TRY(ordo_cuda_map(&args.v, v, values, kernel->columns));
-    CUDA_TRY(ordo_cuda_map(&args.o, &pass->o, outputs, 64));
+    CUDA_TRY(ordo_cuda_map(&args.map.q, &pass->q, q, kernel->rows));
+    CUDA_TRY(ordo_cuda_map(&args.map.k, k, kv, kernel->columns));
+    CUDA_TRY(ordo_cuda_map(&args.map.v, v, values, kernel->columns));
+    CUDA_TRY(ordo_cuda_map(&args.map.o, &pass->o, outputs, 64));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t units =
         packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;

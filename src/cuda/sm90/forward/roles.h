@@ -150,8 +150,8 @@ template <class Z> ORDO_DEVICE forward_slot forward_slot_read(uint32_t drawn)
 /* Tickets of the pass; how many a packed or padded batch has only the table knows. */
 template <bool VARLEN> ORDO_DEVICE int forward_units(const ordo_forward_args &args)
 {
-    if (VARLEN && args.all.batch.table)
-        return args.issue.heads * args.all.batch.table[args.all.batch.sequences].forward_tile;
+    if (VARLEN && args.batch.table)
+        return args.issue.heads * args.batch.table[args.batch.sequences].forward_tile;
     return args.units;
 }
 
@@ -161,14 +161,14 @@ ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, i
 {
     using Z = forward_shape<D, DV, true, BLOCKS>;
     ordo_forward_place place;
-    if (args.all.batch.table) {
-        place = ordo_forward_issue_ragged(&args.issue, &args.all.batch, D, args.all.group_heads,
-                                          ticket);
+    if (args.batch.table) {
+        place =
+            ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.run.group_heads, ticket);
     } else {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         place = { unit.head / args.issue.heads, unit.head % args.issue.heads, unit.tile };
     }
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, place.sequence);
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const ordo_band band = ordo_sequence_band(&s, Z::ROWS, Z::COLUMNS);
     const ordo_span keys = ordo_band_keys(&band, place.tile);
     const bool sees_nothing = keys.last < keys.first; /* walks one key tile and masks all of it */
@@ -185,12 +185,12 @@ ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, i
     to->last = sees_nothing ? 0 : keys.last;
     to->diagonal = s.diagonal;
     to->slope = 0.0f;
-    if (args.all.slopes)
-        to->slope = args.all.slopes[place.sequence * args.all.slopes_sequence + place.head];
-    to->keep_head = keep_head_of(args.all.maker, s.id, place.head);
+    if (args.slopes)
+        to->slope = args.slopes[place.sequence * args.slopes_sequence + place.head];
+    to->keep_head = keep_head_of(args, s.id, place.head);
     to->keep_across = s.keep_across;
     to->keep = s.keep + place.head * s.keep_head;
-    to->lse = s.lse + place.head * args.all.batch.lse_head;
+    to->lse = s.lse + place.head * args.batch.lse_head;
     return place;
 }
 
@@ -208,13 +208,13 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
         return { record->q_row + record->row,
                  record->kv_row,
                  record->head,
-                 record->head / args.all.group_heads,
+                 record->head / args.run.group_heads,
                  record->batch,
                  record->first,
                  record->last };
     const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
     const int head = unit.head % args.issue.heads;
-    return { unit.tile * Z::ROWS,          0, head,         head / args.all.group_heads,
+    return { unit.tile * Z::ROWS,          0, head,         head / args.run.group_heads,
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
@@ -236,7 +236,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         auto load_k = [&](int tile) {
             mbar_wait(Z::K_EMPTY + 8 * k_stage, k_parity);
             mbar_expect(Z::K_FULL + 8 * k_stage, Z::K_BYTES);
-            tma_load_tile<D>(Z::K + k_stage * Z::K_BYTES, &args.k, Z::K_FULL + 8 * k_stage,
+            tma_load_tile<D>(Z::K + k_stage * Z::K_BYTES, &args.map.k, Z::K_FULL + 8 * k_stage,
                              Z::COLUMNS, from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch,
                              evict_last);
             if (++k_stage == Z::STAGES) {
@@ -249,9 +249,9 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
         if constexpr (!VARLEN)
             forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
         mbar_expect(q_full, Z::Q_BYTES);
-        tma_load_tile<D>(Z::Q + q_stage * Z::Q_BYTES, &args.q, q_full, Z::ROWS, from.q_row,
+        tma_load_tile<D>(Z::Q + q_stage * Z::Q_BYTES, &args.map.q, q_full, Z::ROWS, from.q_row,
                          from.head, from.batch, evict_first);
-        const int next = (int)gridDim.x + atomicAdd(args.all.ticket, 1);
+        const int next = (int)gridDim.x + atomicAdd(args.ticket, 1);
         /* The varlen kernel reads it from the record at each use, to save a register. */
         const int &first = VARLEN ? Z::records::of(smem, drawn)->first : from.first;
         for (int tile = from.last; tile >= first; tile--) {
@@ -259,7 +259,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                 load_k(tile - 1);
             mbar_wait(Z::V_EMPTY + 8 * v_stage, v_parity);
             mbar_expect(Z::V_FULL + 8 * v_stage, Z::V_BYTES);
-            tma_load_tile<DV>(Z::V + v_stage * Z::V_BYTES, &args.v, Z::V_FULL + 8 * v_stage,
+            tma_load_tile<DV>(Z::V + v_stage * Z::V_BYTES, &args.map.v, Z::V_FULL + 8 * v_stage,
                               Z::COLUMNS, from.kv_row + tile * Z::COLUMNS, from.kv_head, from.batch,
                               evict_last);
             if (++v_stage == Z::STAGES) {

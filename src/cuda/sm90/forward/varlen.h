@@ -32,7 +32,7 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
     const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
     if (end > record.kv_len) {
         mask_from(s, { record.kv_len - from, record.kv_len - from }, 0);
-        if (args.all.batch.table) {
+        if (args.batch.table) {
             mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
             zero_rows(Z::V + now.stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, record.kv_len - at,
                       threadIdx.x, OWN + mine);
@@ -157,11 +157,11 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
             else
                 return tile < partial_from && tile >= partial_to;
         };
-        const bool has_rule = RULE == ORDO_RULE_ANY && args.all.has_rule;
+        const bool has_rule = RULE == ORDO_RULE_ANY && args.has_rule;
         auto soften = [&](float slope, int distance, auto whole) {
             float top[2];
             if constexpr (RULE == ORDO_RULE_CAP)
-                cap_scores<true>(s, args.all.rule);
+                cap_scores<true>(s, args.rule);
             if constexpr (RULE == ORDO_RULE_DISTANCE)
                 subtract_distance<-1>(s, slope, distance);
             if (whole.value || (!varlen_apart<D, SOURCE> && !has_rule && all_see())) {
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
                     state); /* in both branches: the compiler waits for the outputs after them */
             } else {
                 if (has_rule)
-                    apply_rule<-1, true>(s, args.all.rule, [&](float &slope) {
+                    apply_rule<-1, true>(s, args.rule, [&](float &slope) {
                         slope = record.slope;
                         return away();
                     });
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
                 }
                 row_tops(top, s, state);
             }
-            row_softmax(s, top[0], args.all.scale_log2, state, 0);
-            row_softmax(s, top[1], args.all.scale_log2, state, 1);
+            row_softmax(s, top[0], args.scale_log2, state, 0);
+            row_softmax(s, top[1], args.scale_log2, state, 1);
         };
 
         keep.begin(record, first + warp * 16, tile);
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         wgmma_commit(); /* no outputs yet */
         auto step = [&](auto whole) {
             const int distance = away();
-            const float slope = record.slope * args.all.rule.slope;
+            const float slope = record.slope * args.rule.slope;
             keep.next(record, row, tile, tile == begun);
             wgmma_wait<1>();
             wgmma_pin(s);

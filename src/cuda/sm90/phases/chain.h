@@ -120,7 +120,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     template <int COLUMNS>
     __device__ __forceinline__ void zero_queries(uint32_t tile, uint32_t unit, int mine) const
     {
-        if (!args.product.all.batch.table)
+        if (!args.batch.table)
             return;
         const int valid =
             of_unit(unit, offsetof(chain_unit, queries)) - of_step(offsetof(chain_step, row));
@@ -159,8 +159,8 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     /* Queries that see this thread's two keys. */
     __device__ __forceinline__ phase_window window(uint32_t unit) const
     {
-        const ordo_cuda_sequence s = ordo_batch_sequence(
-            &args.product.all.batch, of_unit(unit, offsetof(chain_unit, sequence)));
+        const ordo_cuda_sequence s =
+            ordo_batch_sequence(&args.batch, of_unit(unit, offsetof(chain_unit, sequence)));
         const int first = query();
         phase_window w;
 #pragma unroll
@@ -174,12 +174,11 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
 
     /* Marks the dropped elements of S^T, whose rows are the keys from `key` on. A word holds 32
      * keys of one query; a thread has two of them, 8 keys apart. */
-    __device__ __forceinline__ void drop(float (&p)[CHAIN_SCORES], int key, int thread) const
+    static __device__ __forceinline__ void drop(float (&p)[CHAIN_SCORES], uint32_t words, int key,
+                                                int x)
     {
-        const uint32_t at =
-            Z::KEEP + ring.stage * Z::KEEP_BYTES + thread % 4 * 64 + thread % 32 / 8 * 8;
-        const uint32_t shift =
-            keep_shift(key / CHAIN_TILE % 2 * 8 + thread / 32 * 2, thread / 4 % 2);
+        const uint32_t at = words + x % 4 * 64 + x % 32 / 8 * 8;
+        const uint32_t shift = keep_shift(key / CHAIN_TILE % 2 * 8 + x / 32 * 2, x / 4 % 2);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
@@ -204,8 +203,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             load_shared4(Z::LSE + ring.stage * Z::STAT_BYTES + x % 4 * 16 + 64 * k, lse[4 * k],
                          lse[4 * k + 1], lse[4 * k + 2], lse[4 * k + 3]);
         relative_logits<1, false>(
-            s, args.product.all.rule, args.product.all.has_rule,
-            [&](int i) { return lse[i / 4 * 2 + i % 2]; },
+            s, args.rule, args.has_rule, [&](int i) { return lse[i / 4 * 2 + i % 2]; },
             [&](float &slope) {
                 slope = __int_as_float(of_step(offsetof(chain_step, slope)));
                 return away(unit);
@@ -220,21 +218,22 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 mbar_wait(Z::KEEP_FULL + 8 * ring.stage, ring.parity);
             int thread = x;
             asm volatile("" : "+r"(thread)); /* nothing of it in registers from step to step */
-            drop(s, of_unit(unit, offsetof(chain_unit, key)), thread);
+            drop(s, Z::KEEP + ring.stage * Z::KEEP_BYTES, of_unit(unit, offsetof(chain_unit, key)),
+                 thread);
         }
 #pragma unroll
         for (int i = 0; i < CHAIN_PACKED; i++)
             p[i] = pack_pair<F16>(s[2 * i], s[2 * i + 1]);
         wait_dout(); /* for dV; gradients() could not go on without it */
         mbar_wait(Z::P_EMPTY + 8 * (j & 1), (j >> 1 & 1) ^ 1);
-        if (args.product.all.rule.cap > 0.0f) {
+        if (args.rule.cap > 0.0f) {
             const float slope2 =
-                __int_as_float(of_step(offsetof(chain_step, slope))) * args.product.all.rule.slope;
+                __int_as_float(of_step(offsetof(chain_step, slope))) * args.rule.slope;
             const int first = away(unit);
 #pragma unroll
             for (int i = 0; i < CHAIN_SCORES; i++)
                 s[i] *=
-                    cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.product.all.rule, slope2,
+                    cap_gradient(fabsf(s[i]), lse[i / 4 * 2 + i % 2], args.rule, slope2,
                                  (float)(first + ordo_accumulator_column(0, i) - 8 * (i / 2 % 2)));
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -286,7 +285,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
 #pragma unroll
         for (int i = 0; i < CHAIN_PACKED; i++)
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
-        if (args.ds)
+        if (args.phase.ds)
             store(ds, unit);
     }
 
@@ -294,7 +293,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     __device__ __forceinline__ void store(const uint32_t (&ds)[CHAIN_PACKED], uint32_t unit) const
     {
         const int64_t line = of_step(offsetof(chain_step, line)) + key(unit);
-        uint16_t *const to = args.ds + line * PHASE_ROWS +
+        uint16_t *const to = args.phase.ds + line * PHASE_ROWS +
                              of_step(offsetof(chain_step, row)) % PHASE_ROWS + 8 * (x % 4);
         phase_store_pairs<CHAIN_PACKED>(to, PHASE_ROWS, x, [&](int i) { return ds[i]; });
     }
@@ -305,14 +304,13 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         product_unit u;
 
         __device__ __forceinline__ sums_of(const chain_math &c, uint32_t unit)
-            : math { c.args.product, { 0, c.x } }, u { 0,
-                                                       of_unit(unit, offsetof(chain_unit, key)),
-                                                       of_unit(unit, offsetof(chain_unit, head)),
-                                                       of_unit(unit,
-                                                               offsetof(chain_unit, sequence)),
-                                                       FACTORS,
-                                                       0,
-                                                       of_unit(unit, offsetof(chain_unit, ends)) }
+            : math { c.args, { 0, c.x } }, u { 0,
+                                               of_unit(unit, offsetof(chain_unit, key)),
+                                               of_unit(unit, offsetof(chain_unit, head)),
+                                               of_unit(unit, offsetof(chain_unit, sequence)),
+                                               FACTORS,
+                                               0,
+                                               of_unit(unit, offsetof(chain_unit, ends)) }
         {
         }
     };

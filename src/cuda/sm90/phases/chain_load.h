@@ -138,9 +138,9 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
             return;
         }
         mbar_expect(Z::K_FULL, Z::K_BYTES);
-        load<D>(Z::K, &args.k, Z::K_FULL, s.kv_row + key, head, s.batch);
+        load<D>(Z::K, &args.map.k, Z::K_FULL, s.kv_row + key, head, s.batch);
         mbar_expect(Z::V_FULL, Z::V_BYTES);
-        load<DV>(Z::V, &args.v, Z::V_FULL, s.kv_row + key, head, s.batch);
+        load<DV>(Z::V, &args.map.v, Z::V_FULL, s.kv_row + key, head, s.batch);
     }
 
     /* Given keep words: one copy per sixteen rows; rows that do not exist use the last ones'. */
@@ -153,7 +153,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
 #pragma unroll 1
         for (int n = 0; n < CHAIN_TILE / ORDO_KEEP_ROWS; n++)
             bulk_load(to + EACH * n,
-                      args.product.all.keep_bits +
+                      args.keep_bits +
                           (first + (int64_t)min(row / ORDO_KEEP_ROWS + n, last) * s.keep_across) *
                               (EACH / 4),
                       EACH, bar);
@@ -164,24 +164,23 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
                                               int line, int row, int own, bool partial)
     {
-        const ordo_phase_common &all = args.product.all;
-        const ordo_phase_factors *const f = args.product.factors;
+        const ordo_phase_factors *const f = args.factors;
         const uint32_t q_full = Z::Q_FULL + 8 * ring.stage,
                        dout_full = Z::DOUT_FULL + 8 * ring.stage;
         const int given = SOURCE == ORDO_KEEP_GIVEN ? Z::KEEP_BYTES : 0;
         const int q_bytes = Z::K_BYTES + Z::STAT_BYTES + given;
         const int dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
         const uint32_t at = Z::record(ring.stage, ring.parity);
-        const int64_t stat = ((int64_t)q_head * all.batch.tiles + s.query_tile) * PHASE_ROWS + row;
+        const int64_t stat = ((int64_t)q_head * args.batch.tiles + s.query_tile) * PHASE_ROWS + row;
         mbar_wait(Z::DOUT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
-        store_record(at, chain_step { row, partial, phase_slope(all, sequence, q_head), line });
+        store_record(at, chain_step { row, partial, phase_slope(args, sequence, q_head), line });
         if constexpr (SOURCE == ORDO_KEEP_MADE) {
             store_record(at + sizeof(chain_step), chain_made { q_head, sequence, own });
             mbar_arrive(Z::TOLD + 8 * ring.stage);
         }
         mbar_expect(q_full, q_bytes + (Z::SWAPPED ? 0 : dout_bytes));
         load<D>(Z::q(ring.stage, ring.parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch);
-        bulk_load(Z::LSE + ring.stage * Z::STAT_BYTES, all.stat + stat, Z::STAT_BYTES, q_full);
+        bulk_load(Z::LSE + ring.stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
         if constexpr (SOURCE == ORDO_KEEP_GIVEN)
             load_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, s, q_head, row, own * CHAIN_TILE,
                       q_full);
@@ -191,7 +190,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         }
         load<DV>(Z::dout(ring.stage, ring.parity), &f[0].b, dout_full, s.q_row + row, q_head,
                  s.batch);
-        bulk_load(Z::DELTA + ring.stage * Z::STAT_BYTES, all.weight + stat, Z::STAT_BYTES,
+        bulk_load(Z::DELTA + ring.stage * Z::STAT_BYTES, args.delta + stat, Z::STAT_BYTES,
                   dout_full);
         ring.advance();
     }
@@ -200,39 +199,38 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
     __device__ __forceinline__ void prefetch(const ordo_cuda_sequence &s, int head, int key) const
     {
         for (int n = 0; n < 2; n++)
-            if (args.product.factors[n].before)
-                tma_prefetch(&args.product.factors[n].came, 0, s.kv_row + key, head, s.batch);
+            if (args.factors[n].before)
+                tma_prefetch(&args.factors[n].came, 0, s.kv_row + key, head, s.batch);
     }
 
     __device__ __forceinline__ void unit(int32_t block, int32_t head)
     {
         enum { OF_TILE = PHASE_KEYS / CHAIN_TILE, OF_ROWS = PHASE_ROWS / CHAIN_TILE };
-        const ordo_phase_common &all = args.product.all;
-        const ordo_phase_factors &f = args.product.factors[0];
-        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_KEY, block / OF_TILE);
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
+        const ordo_phase_factors &f = args.factors[0];
+        const int32_t sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_KEY, block / OF_TILE);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
         const int32_t own = block - OF_TILE * s.key_tile, key = own * CHAIN_TILE;
         if (key >= s.kv_len)
             return;
-        const ordo_phase_walk walk =
-            ordo_phase_visits(&s, &all.panel, CHAIN_TILE, own, args.product.down);
+        const ordo_phase_walk walk = ordo_phase_visits(&s, &args.panel, CHAIN_TILE, own, args.down);
         if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
             return; /* of another panel; or unseen, and the sums stay where they are */
         if (walk.begins)
             prefetch(s, head, key);
         const int32_t ends = walk.begins + 2 * walk.ends;
-        const int32_t steps = walk.count * all.group_heads * OF_ROWS;
+        const int32_t steps = walk.count * args.run.group_heads * OF_ROWS;
         const ordo_band band = ordo_sequence_band(&s, CHAIN_TILE, CHAIN_TILE);
         bool first = true;
         int32_t i = walk.first;
 #pragma unroll 1
         for (int32_t n = 0; n < walk.count; n++, i += walk.step) {
-            const int32_t line = (int32_t)ordo_phase_line(&args.lines, &all.panel, all.group_heads,
-                                                          head * all.group_heads, s.query_tile + i);
+            const int32_t line =
+                (int32_t)ordo_phase_line(&args.lines, &args.panel, args.run.group_heads,
+                                         head * args.run.group_heads, s.query_tile + i);
 #pragma unroll 1
-            for (int32_t g = 0; g < all.group_heads * OF_ROWS; g++) {
+            for (int32_t g = 0; g < args.run.group_heads * OF_ROWS; g++) {
                 const int32_t half = i * OF_ROWS + g % OF_ROWS;
-                load_step(s, sequence, head * all.group_heads + g / OF_ROWS,
+                load_step(s, sequence, head * args.run.group_heads + g / OF_ROWS,
                           line + g / OF_ROWS * args.lines.head, half * CHAIN_TILE, own,
                           ordo_band_partial(&band, half, own));
                 if (first) /* after the first queries: K and V are released later */
@@ -246,20 +244,19 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
 
     __device__ __forceinline__ void all_units(void)
     {
-        const ordo_phase_common &all = args.product.all;
         const int32_t blocks =
             PHASE_KEYS / CHAIN_TILE *
-            (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
+            (int32_t)ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
         const auto more = [&](int64_t ticket) {
             int32_t of_head = blocks;
             if constexpr (SOURCE == ORDO_KEEP_MADE)
                 asm volatile("" : "+r"(of_head)); /* no register for the product */
-            return ticket < (int64_t)of_head * all.panel.heads;
+            return ticket < (int64_t)of_head * args.panel.heads;
         };
-        for (int64_t ticket = phase_draw(all); more(ticket); ticket = phase_draw(all)) {
+        for (int64_t ticket = phase_draw(args); more(ticket); ticket = phase_draw(args)) {
             const ordo_phase_unit x =
-                ordo_phase_issue(blocks, all.panel.heads, all.together, 1, ticket);
-            unit(x.tile, all.panel.head + x.head);
+                ordo_phase_issue(blocks, args.panel.heads, args.together, 1, ticket);
+            unit(x.tile, args.panel.head + x.head);
         }
         begin_unit(ordo_cuda_sequence(), 0, 0, 0, -1, 0);
         if constexpr (SOURCE == ORDO_KEEP_MADE) { /* the end for the warps that make bits */
@@ -283,18 +280,17 @@ ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
         if (row < 0)
             break;
         const chain_made from = load_record<chain_made>(at + sizeof(chain_step));
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.product.all.batch, from.sequence);
-        const ordo_keep_maker &maker = args.product.all.maker;
-        const uint32_t head = keep_head_of(maker, s.id, from.head);
-        const uint32_t block = maker.block0 + (uint32_t)(from.keys * CHAIN_TILE) / ORDO_KEEP_COLS;
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, from.sequence);
+        const uint32_t head = keep_head_of(args, s.id, from.head);
+        const uint32_t block = args.block0 + (uint32_t)(from.keys * CHAIN_TILE) / ORDO_KEEP_COLS;
 #pragma unroll 1
         for (uint32_t w = thread; w < CHAIN_KEEP_WORDS; w += CHAIN_MAKERS) {
             /* The place of a word in sixteen rows: row % 8, quad, row / 8. */
             const uint32_t line = w / 64 * 16 + w % 2 * 8 + w % 64 / 8;
-            ordo_keep keep = keep_now(maker);
+            ordo_keep keep = keep_now(args);
             asm volatile("" : "+l"(keep.seed)); /* keys of the rounds: not all in registers */
             store_shared(Z::KEEP + ring.stage * Z::KEEP_BYTES + 4 * w,
-                         (int32_t)keep_inside(keep, head, maker.row0 + (uint32_t)row + line, block,
+                         (int32_t)keep_inside(keep, head, args.row0 + (uint32_t)row + line, block,
                                               w % 8 / 2));
         }
         mbar_arrive_warp(Z::KEEP_FULL + 8 * ring.stage, thread % 32);

@@ -15,13 +15,10 @@
 /* Counters after the flag: one per kernel of a panel, zeroed together. */
 enum { TICKET_SCORES = ORDO_NOT_FINITE + 1, TICKET_KEYS, TICKET_QUERIES, TICKET_END };
 
-/* A pass, and the panel at hand. */
-struct phase_pass {
-    const ordo_cuda_pass &pass;
+/* A pass, and the panel at hand: what all its kernels read, and maps with boxes of 64 x 64. */
+struct phase_pass : ordo_phase_maps, ordo_phase_common {
     bool backward;
-    CUtensorMap q, k, v, dout, p, ds; /* boxes of 64 x 64; ds: of dS^T, if chained() */
-    ordo_phase_panel panel;
-    ordo_phase_lines lines; /* of a panel of chains */
+    CUtensorMap p_map, ds_map; /* ds: of dS^T, if chained() */
 };
 
 /* Whether dK and dV are wanted. */
@@ -65,34 +62,33 @@ static int64_t lines_in(int64_t bytes)
 
 static ordo_status make_maps(phase_pass *x)
 {
-    const ordo_cuda_pass *pass = &x->pass;
-    const ordo_cuda_phase &phase = pass->phase;
-    const int64_t rows = (int64_t)phase.section * pass->run.group_heads * phase.tiles * PHASE_ROWS;
-    const auto map = [&](CUtensorMap *to, const ordo_cuda_tensor &tensor, bool keys,
-                         int32_t columns) {
-        return ordo_cuda_map(to, &tensor, lengths_of(pass, keys, columns), PHASE_STEP);
+    const ordo_cuda_phase &phase = x->phase;
+    const int64_t rows = (int64_t)phase.section * x->run.group_heads * phase.tiles * PHASE_ROWS;
+    const auto make = [&](CUtensorMap *to, const ordo_cuda_tensor &tensor, bool keys,
+                          int32_t columns) {
+        return ordo_cuda_map(to, &tensor, lengths_of(x, keys, columns), PHASE_STEP);
     };
-    CUDA_TRY(map(&x->q, pass->q, false, pass->head_dim));
-    CUDA_TRY(map(&x->k, pass->k, true, pass->head_dim));
-    CUDA_TRY(map(&x->v, pass->v, true, pass->v_head_dim));
+    CUDA_TRY(make(&x->map.q, x->q, false, x->head_dim));
+    CUDA_TRY(make(&x->map.k, x->k, true, x->head_dim));
+    CUDA_TRY(make(&x->map.v, x->v, true, x->v_head_dim));
     if (phase.p)
-        CUDA_TRY(panel_map(&x->p, phase.p, rows, phase.columns));
+        CUDA_TRY(panel_map(&x->p_map, phase.p, rows, phase.columns));
     if (!x->backward)
         return ORDO_OK;
-    CUDA_TRY(map(&x->dout, pass->dout, false, pass->v_head_dim));
-    return chained(pass) ? panel_map(&x->ds, phase.ds, lines_in(phase.all_bytes), PHASE_ROWS)
-                         : panel_map(&x->ds, phase.ds, rows, phase.columns);
+    CUDA_TRY(make(&x->map.dout, x->dout, false, x->v_head_dim));
+    return chained(x) ? panel_map(&x->ds_map, phase.ds, lines_in(phase.all_bytes), PHASE_ROWS)
+                      : panel_map(&x->ds_map, phase.ds, rows, phase.columns);
 }
 
 /* ---- launches ---- */
 
-static ordo_status launch(const phase_pass &x, ordo_phase_kernel kernel, ordo_launch kind,
+static ordo_status launch(const ordo_phase_common &x, ordo_phase_kernel kernel, ordo_launch kind,
                           const void *args)
 {
     int blocks = 0; /* units are known on the device only, if lengths are */
-    CUDA_TRY(ordo_cuda_blocks(x.pass.run.workers, INT32_MAX, &blocks));
+    CUDA_TRY(ordo_cuda_blocks(x.run.workers, INT32_MAX, &blocks));
     const ordo_cuda_grid grid = { (unsigned)blocks, PHASE_THREADS, kernel.shared_bytes, kind };
-    return ordo_cuda_launch(kernel.kernel, args, grid, x.pass.stream);
+    return ordo_cuda_launch(kernel.kernel, args, grid, x.stream);
 }
 
 /* Heads that are taken together: under a full mask one after the other, for units are of one length
@@ -105,84 +101,54 @@ static int32_t together_of(const ordo_cuda_pass *pass, int32_t heads)
 
 static ordo_phase_common common_of(const phase_pass &x, int ticket)
 {
-    ordo_phase_common all = {};
-    (ordo_pass_common &)all = ordo_pass_common_of(&x.pass, x.backward);
-    all.ticket += ticket;
-    all.panel = x.panel;
-    all.together = together_of(&x.pass, x.panel.heads * all.group_heads);
-    all.stat = x.pass.lse2;
-    all.weight = x.pass.delta;
+    ordo_phase_common all = x;
+    all.together = together_of(&x, x.panel.heads * x.run.group_heads);
+    all.next = x.ticket + ticket;
     return all;
 }
 
-static ordo_status launch_softmax(const phase_pass &x)
-{
-    ordo_phase_softmax args = {};
-    args.q = x.q;
-    args.k = x.k;
-    args.all = common_of(x, TICKET_SCORES);
-    args.columns = x.pass.phase.columns;
-    args.p = x.pass.phase.p;
-    args.shrink = x.pass.phase.shrink;
-    args.out_scale = ordo_pass_dv_scale(&x.pass);
-    args.sink = x.pass.sink;
-    args.lse = x.pass.lse;
-    return launch(x, ordo_phases_softmax(&x.pass, 0), ORDO_LAUNCH_PLAIN, &args);
-}
-
+/* P and lse; or P and dS. */
 static ordo_status launch_scores(const phase_pass &x)
 {
-    const int32_t keys = PHASE_KEYS * PHASE_CHUNK, kv_len = x.pass.run.band.kv_len;
+    const int32_t keys = PHASE_KEYS * PHASE_CHUNK, kv_len = x.run.band.kv_len;
     ordo_phase_scores args = {};
-    args.q = x.q;
-    args.k = x.k;
-    args.v = x.v;
-    args.dout = x.dout;
-    args.all = common_of(x, TICKET_SCORES);
+    (ordo_phase_maps &)args = x;
+    (ordo_phase_common &)args = common_of(x, TICKET_SCORES);
     args.chunks = kv_len / keys + (kv_len % keys != 0);
-    args.columns = x.pass.phase.columns;
-    args.p = by_keys(&x.pass) ? x.pass.phase.p : NULL;
-    args.ds = x.pass.phase.ds;
-    return launch(x, ordo_phases_scores(&x.pass, 0), ORDO_LAUNCH_PLAIN, &args);
-}
-
-static ordo_phase_product product_of(const phase_pass &x, int ticket)
-{
-    ordo_phase_product args = {};
-    args.all = common_of(x, ticket);
-    args.kv_rows = x.pass.kv_rows;
-    args.flag = x.pass.ticket + ORDO_NOT_FINITE;
-    return args;
+    args.out_scale = ordo_pass_dv_scale(&x);
+    if (x.backward && !by_keys(&x))
+        args.phase.p = NULL;
+    return launch(x, x.backward ? ordo_phases_scores(&x, 0) : ordo_phases_softmax(&x, 0),
+                  ORDO_LAUNCH_PLAIN, &args);
 }
 
 static ordo_status launch_outputs(const phase_pass &x)
 {
-    ordo_phase_product args = product_of(x, TICKET_QUERIES);
+    ordo_phase_product args = {};
     ordo_phase_factors *f = &args.factors[0];
-    f->a = x.p;
-    f->b = x.v;
-    f->out = x.pass.o;
-    f->columns = x.pass.v_head_dim;
-    args.shrink = x.pass.phase.shrink;
-    args.columns = x.pass.phase.columns;
-    return launch(x, ordo_phases_outputs(&x.pass, f->columns), ORDO_LAUNCH_PLAIN, &args);
+    (ordo_phase_common &)args = common_of(x, TICKET_QUERIES);
+    f->a = x.p_map;
+    f->b = x.map.v;
+    f->out = x.o;
+    f->columns = x.v_head_dim;
+    return launch(x, ordo_phases_outputs(&x, f->columns), ORDO_LAUNCH_PLAIN, &args);
 }
 
 /* `kind`: early only after the kernel by keys, which begins when all that is read here has been
  * written. */
 static ordo_status launch_queries(const phase_pass &x, ordo_launch kind)
 {
-    ordo_phase_product args = product_of(x, TICKET_QUERIES);
+    ordo_phase_product args = {};
     ordo_phase_factors *f = &args.factors[0];
-    f->a = x.ds;
-    f->b = x.k;
-    f->out = x.pass.dq;
-    f->columns = x.pass.head_dim;
-    f->scale = ordo_pass_dk_scale(&x.pass);
-    args.lines = x.lines;
+    (ordo_phase_common &)args = common_of(x, TICKET_QUERIES);
+    f->a = x.ds_map;
+    f->b = x.map.k;
+    f->out = x.dq;
+    f->columns = x.head_dim;
+    f->scale = ordo_pass_dk_scale(&x);
     return launch(x,
-                  chained(&x.pass) ? ordo_phases_queries_transposed(&x.pass, f->columns)
-                                   : ordo_phases_queries(&x.pass, f->columns),
+                  chained(&x) ? ordo_phases_queries_transposed(&x, f->columns)
+                              : ordo_phases_queries(&x, f->columns),
                   kind, &args);
 }
 
@@ -200,45 +166,41 @@ static ordo_status factors_of(ordo_phase_factors *f, const phase_pass &x, const 
                               const CUtensorMap &b, const ordo_cuda_tensor &out, int32_t columns,
                               float scale, float *sums, float *carried, uint8_t *broken)
 {
-    const ordo_cuda_carry &carry = x.pass.carry;
-    const bool whole = whole_rows(&x.pass);
+    const bool whole = whole_rows(&x);
     f->a = a;
     f->b = b;
-    f->out = carry.out ? ordo_cuda_tensor() : out;
+    f->out = x.carry.out ? ordo_cuda_tensor() : out;
     f->columns = columns;
     f->scale = scale;
-    f->before = carry.in ? carried : NULL;
+    f->before = x.carry.in ? carried : NULL;
     f->sums = sums;
-    f->left = carry.out && whole ? carried : NULL;
-    f->broken = carry.out && whole ? broken : NULL;
-    if (!carry.in || !whole)
+    f->left = x.carry.out && whole ? carried : NULL;
+    f->broken = x.carry.out && whole ? broken : NULL;
+    if (!x.carry.in || !whole)
         return ORDO_OK;
-    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x.pass, true, columns), PHASE_STEP);
+    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x, true, columns), PHASE_STEP);
 }
 
 /* Arguments of the products by keys. */
 static ordo_status keys_of(ordo_phase_product *args, const phase_pass &x)
 {
-    const ordo_cuda_pass &pass = x.pass;
-    *args = product_of(x, TICKET_KEYS);
-    CUDA_TRY(factors_of(&args->factors[0], x, x.p, x.dout, pass.dv, pass.v_head_dim,
-                        ordo_pass_dv_scale(&pass), pass.phase.dv, pass.carry.dv,
-                        pass.carry.dv_broken));
-    CUDA_TRY(factors_of(&args->factors[1], x, x.ds, x.q, pass.dk, pass.head_dim,
-                        ordo_pass_dk_scale(&pass), pass.phase.dk, pass.carry.dk,
-                        pass.carry.dk_broken));
-    args->whole = whole_rows(&pass);
-    args->all.together = together_of(&pass, x.panel.heads);
-    args->down = pass.run.order == ORDO_ORDER_DESCENDING;
+    (ordo_phase_common &)*args = common_of(x, TICKET_KEYS);
+    CUDA_TRY(factors_of(&args->factors[0], x, x.p_map, x.map.dout, x.dv, x.v_head_dim,
+                        ordo_pass_dv_scale(&x), x.phase.dv, x.carry.dv, x.carry.dv_broken));
+    CUDA_TRY(factors_of(&args->factors[1], x, x.ds_map, x.map.q, x.dk, x.head_dim,
+                        ordo_pass_dk_scale(&x), x.phase.dk, x.carry.dk, x.carry.dk_broken));
+    args->whole = whole_rows(&x);
+    args->together = together_of(&x, x.panel.heads);
+    args->down = x.run.order == ORDO_ORDER_DESCENDING;
     return ORDO_OK;
 }
 
 static ordo_status launch_keys(const phase_pass &x)
 {
-    const int columns = ordo_max32(x.pass.head_dim, x.pass.v_head_dim);
-    ordo_phase_product args;
+    ordo_phase_product args = {};
     CUDA_TRY(keys_of(&args, x));
-    return launch(x, ordo_phases_keys(&x.pass, columns), ORDO_LAUNCH_PLAIN, &args);
+    return launch(x, ordo_phases_keys(&x, ordo_max32(x.head_dim, x.v_head_dim)), ORDO_LAUNCH_PLAIN,
+                  &args);
 }
 
 static ordo_phase_kernel chain_of(const ordo_cuda_pass *pass)
@@ -252,14 +214,13 @@ static ordo_phase_kernel chain_of(const ordo_cuda_pass *pass)
 static ordo_status launch_chains(const phase_pass &x)
 {
     ordo_phase_chains args = {};
-    CUDA_TRY(keys_of(&args.product, x));
-    args.k = x.k;
-    args.v = x.v;
-    args.lines = x.lines;
-    args.ds = x.pass.dq.data ? x.pass.phase.ds : NULL;
-    if (!by_keys(&x.pass)) /* sums without columns: nothing is loaded or stored */
-        args.product.factors[0].columns = args.product.factors[1].columns = 0;
-    return launch(x, chain_of(&x.pass), ORDO_LAUNCH_PLAIN, &args);
+    CUDA_TRY(keys_of(&args, x));
+    args.map = { x.map.k, x.map.v };
+    if (!x.dq.data)
+        args.phase.ds = NULL;
+    if (!by_keys(&x)) /* sums without columns: nothing is loaded or stored */
+        args.factors[0].columns = args.factors[1].columns = 0;
+    return launch(x, chain_of(&x), ORDO_LAUNCH_PLAIN, &args);
 }
 
 /* ---- passes ---- */
@@ -273,59 +234,64 @@ static ordo_status zero_tickets(const ordo_cuda_pass *pass, int first)
 
 static ordo_status run_panel(const phase_pass &x)
 {
-    const bool keys = by_keys(&x.pass), chains = chained(&x.pass);
-    CUDA_TRY(zero_tickets(&x.pass, TICKET_SCORES));
+    const bool keys = by_keys(&x), chains = chained(&x);
+    CUDA_TRY(zero_tickets(&x, TICKET_SCORES));
     if (!x.backward) {
-        CUDA_TRY(launch_softmax(x));
+        CUDA_TRY(launch_scores(x));
         return launch_outputs(x);
     }
     CUDA_TRY(chains ? launch_chains(x) : launch_scores(x));
     if (keys && !chains)
         CUDA_TRY(launch_keys(x));
-    if (!x.pass.dq.data)
+    if (!x.dq.data)
         return ORDO_OK;
     return launch_queries(x, keys && !chains ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN);
 }
 
 static ordo_status run_panels(phase_pass *x)
 {
-    const ordo_cuda_pass *const pass = &x->pass;
-    const ordo_cuda_phase &phase = pass->phase;
-    const bool chains = x->backward && chained(pass);
-    const bool down = x->backward && pass->run.order == ORDO_ORDER_DESCENDING;
-    const int32_t tiles = pass->batch.tiles, group_heads = pass->run.group_heads;
-    const ordo_phase_room room = { lines_in(phase.all_bytes), lines_in(phase.score_bytes) };
-    int32_t section = phase.section;
-    x->lines = ordo_phase_lines_of(&pass->batch, phase.columns);
+    const bool chains = x->backward && chained(x);
+    const bool down = x->backward && x->run.order == ORDO_ORDER_DESCENDING;
+    const int32_t tiles = x->batch.tiles, group_heads = x->run.group_heads;
+    const ordo_phase_room room = { lines_in(x->phase.all_bytes), lines_in(x->phase.score_bytes) };
+    int32_t section = x->phase.section;
+    x->lines = ordo_phase_lines_of(&x->batch, x->phase.columns);
     if (chains) {
         int workers = 0;
-        CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &workers));
-        section = ordo_phase_section(&x->lines, &pass->batch, section, pass->run.kv_heads,
-                                     group_heads, &room, workers);
+        CUDA_TRY(ordo_cuda_blocks(x->run.workers, INT32_MAX, &workers));
+        section = ordo_phase_section(&x->lines, &x->batch, section, x->run.kv_heads, group_heads,
+                                     &room, workers);
     }
-    for (int32_t head = 0; head < pass->run.kv_heads; head += section) {
-        const int32_t heads = ordo_min32(section, pass->run.kv_heads - head);
+    for (int32_t head = 0; head < x->run.kv_heads; head += section) {
+        const int32_t heads = ordo_min32(section, x->run.kv_heads - head);
         for (int32_t done = 0; done < tiles; done += x->panel.tiles) {
             x->panel = chains ? ordo_phase_panel_filled(&x->lines, heads * group_heads, &room, done,
                                                         tiles, down)
-                              : ordo_phase_panel_at(done, phase.tiles, tiles, down);
+                              : ordo_phase_panel_at(done, x->phase.tiles, tiles, down);
             x->panel.head = head;
             x->panel.heads = heads;
             x->lines.before = ordo_phase_lines_before(&x->lines, x->panel.tile);
             x->lines.head = (int32_t)ordo_phase_panel_lines(&x->lines, &x->panel, 1);
             CUDA_TRY(run_panel(*x));
         }
-        if (x->backward && pass->carry.out && !whole_rows(pass))
-            CUDA_TRY(ordo_phase_leave(pass, head, heads));
+        if (x->backward && x->carry.out && !whole_rows(x))
+            CUDA_TRY(ordo_phase_leave(x, head, heads));
     }
     return ORDO_OK;
 }
 
+static ordo_status begin(phase_pass *x, const ordo_cuda_pass *pass, bool backward)
+{
+    (ordo_pass_common &)*x = ordo_pass_common_of(pass);
+    x->backward = backward;
+    CUDA_TRY(make_maps(x));
+    return ordo_cuda_sequences(pass);
+}
+
 ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass)
 {
-    phase_pass x = { *pass, false, {}, {}, {}, {}, {}, {}, {}, {} };
-    CUDA_TRY(make_maps(&x));
-    CUDA_TRY(ordo_cuda_sequences(pass));
+    phase_pass x = {};
+    CUDA_TRY(begin(&x, pass, false));
     CUDA_TRY(ordo_cuda_clear_forward(pass));
     CUDA_TRY(zero_tickets(pass, 0));
     CUDA_TRY(run_panels(&x));
@@ -334,9 +300,8 @@ ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass)
 
 ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass)
 {
-    phase_pass x = { *pass, true, {}, {}, {}, {}, {}, {}, {}, {} };
-    CUDA_TRY(make_maps(&x));
-    CUDA_TRY(ordo_cuda_sequences(pass));
+    phase_pass x = {};
+    CUDA_TRY(begin(&x, pass, true));
     CUDA_TRY(ordo_cuda_clear_backward(pass));
     CUDA_TRY(ordo_backward_begin(pass, false));
     CUDA_TRY(run_panels(&x));

@@ -77,7 +77,7 @@ template <class RECORD> ORDO_DEVICE RECORD load_record(uint32_t at)
  * a unit drawn ahead waits for a long one while other blocks are idle. */
 ORDO_DEVICE int64_t phase_draw(const ordo_phase_common &all)
 {
-    return atomicAdd(all.ticket, 1);
+    return atomicAdd(all.next, 1);
 }
 
 template <int N> struct phase_loader {
@@ -132,13 +132,13 @@ template <bool LAST_FIRST, class UNIT>
 ORDO_DEVICE void phase_query_tiles(const ordo_phase_common &all, int32_t parts, UNIT unit)
 {
     const int32_t tiles = ordo_phase_tiles(&all.batch, &all.panel);
-    const int32_t heads = all.panel.heads * all.group_heads;
+    const int32_t heads = all.panel.heads * all.run.group_heads;
     const int64_t total = (int64_t)tiles * heads * parts;
     for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
         const ordo_phase_unit x = ordo_phase_issue(tiles, heads, all.together, parts, ticket);
         phase_query_tile at;
         at.tile = all.panel.tile + (LAST_FIRST ? tiles - 1 - x.tile : x.tile);
-        at.head = all.panel.head * all.group_heads + x.head;
+        at.head = all.panel.head * all.run.group_heads + x.head;
         at.part = x.part;
         at.sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_QUERY, at.tile);
         at.s = ordo_batch_sequence(&all.batch, at.sequence);

@@ -72,25 +72,24 @@ template <int N> struct product_loader {
     template <bool TRANSPOSED>
     __device__ __forceinline__ void by_queries(const phase_query_tile &at, int32_t column)
     {
-        const ordo_phase_common &all = args.all;
         const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_STEP);
         const int64_t line =
             TRANSPOSED
-                ? ordo_phase_line(&args.lines, &all.panel, all.group_heads, at.head, at.tile)
-                : ordo_phase_slot(&all.panel, all.group_heads, at.head, at.tile) * PHASE_ROWS;
+                ? ordo_phase_line(&args.lines, &args.panel, args.run.group_heads, at.head, at.tile)
+                : ordo_phase_slot(&args.panel, args.run.group_heads, at.head, at.tile) * PHASE_ROWS;
         begin({ ordo_span_count(keys), at.tile, at.head, at.sequence, 0, column, 3, keys.first });
 #pragma unroll 1
         for (int32_t j = keys.first; j <= keys.last; j++)
             stage<TRANSPOSED>(args.factors[0], TRANSPOSED ? 0 : j * PHASE_STEP,
                               line + (TRANSPOSED ? j * PHASE_STEP : 0), column,
-                              at.s.kv_row + j * PHASE_STEP, at.head / all.group_heads, at.s.batch,
-                              at.s.kv_len - j * PHASE_STEP);
+                              at.s.kv_row + j * PHASE_STEP, at.head / args.run.group_heads,
+                              at.s.batch, at.s.kv_len - j * PHASE_STEP);
     }
 
     template <bool TRANSPOSED> __device__ __forceinline__ void all_queries(void)
     {
         phase_query_tiles<true>(
-            args.all, product_parts<N>(args.factors[0].columns),
+            args, product_parts<N>(args.factors[0].columns),
             [&](const phase_query_tile &at) { by_queries<TRANSPOSED>(at, at.part * N); });
         begin({ -1 });
     }
@@ -99,14 +98,13 @@ template <int N> struct product_loader {
     __device__ __forceinline__ void by_keys(int32_t half, int32_t head, int32_t factors,
                                             int32_t column)
     {
-        const ordo_phase_common &all = args.all;
-        const int32_t sequence = ordo_batch_find(&all.batch, ORDO_BEFORE_KEY, half / 2);
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, sequence);
+        const int32_t sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_KEY, half / 2);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, sequence);
         const int32_t block = half - 2 * s.key_tile, key = block * PHASE_ROWS;
         if (key >= s.kv_len)
             return;
         const ordo_phase_walk walk =
-            ordo_phase_visits(&s, &all.panel, PHASE_ROWS, block, args.down);
+            ordo_phase_visits(&s, &args.panel, PHASE_ROWS, block, args.down);
         if (walk.count == 0 && !walk.begins)
             return;
         const ordo_phase_factors &f = args.factors[factors];
@@ -115,18 +113,18 @@ template <int N> struct product_loader {
         if (walk.begins && f.before && args.whole) /* into L2, while stages are loaded */
             for (int32_t k = 0; k < PHASE_ROWS; k += PHASE_STEP)
                 tma_prefetch(&f.came, 0, s.kv_row + key + k, head, s.batch);
-        begin({ walk.count * all.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
+        begin({ walk.count * args.run.group_heads * (PHASE_ROWS / PHASE_STEP), key, head, sequence,
                 factors, column, walk.begins + 2 * walk.ends });
         int32_t i = walk.first;
 #pragma unroll 1
         for (int32_t n = 0; n < walk.count; n++, i += walk.step)
 #pragma unroll 1
-            for (int32_t g = 0; g < all.group_heads * (PHASE_ROWS / PHASE_STEP); g++) {
-                const int32_t q_head = head * all.group_heads + g / (PHASE_ROWS / PHASE_STEP);
+            for (int32_t g = 0; g < args.run.group_heads * (PHASE_ROWS / PHASE_STEP); g++) {
+                const int32_t q_head = head * args.run.group_heads + g / (PHASE_ROWS / PHASE_STEP);
                 const int32_t down = g % (PHASE_ROWS / PHASE_STEP) * PHASE_STEP;
                 const int32_t row = i * PHASE_ROWS + down;
                 const int64_t slot =
-                    ordo_phase_slot(&all.panel, all.group_heads, q_head, s.query_tile + i);
+                    ordo_phase_slot(&args.panel, args.run.group_heads, q_head, s.query_tile + i);
                 stage<true>(f, key, slot * PHASE_ROWS + down, column, s.q_row + row, q_head,
                             s.batch, s.q_len - row);
             }
@@ -134,17 +132,16 @@ template <int N> struct product_loader {
 
     __device__ __forceinline__ void all_keys(void)
     {
-        const ordo_phase_common &all = args.all;
         const int32_t tiles =
-            2 * (int32_t)ordo_batch_before(&all.batch, ORDO_BEFORE_KEY, all.batch.sequences);
+            2 * (int32_t)ordo_batch_before(&args.batch, ORDO_BEFORE_KEY, args.batch.sequences);
         const int32_t first = product_parts<N>(args.factors[0].columns);
         const int32_t parts = first + product_parts<N>(args.factors[1].columns);
-        const int64_t total = (int64_t)tiles * all.panel.heads * parts;
-        for (int64_t ticket = phase_draw(all); ticket < total; ticket = phase_draw(all)) {
+        const int64_t total = (int64_t)tiles * args.panel.heads * parts;
+        for (int64_t ticket = phase_draw(args); ticket < total; ticket = phase_draw(args)) {
             const ordo_phase_unit unit =
-                ordo_phase_issue(tiles, all.panel.heads, all.together, parts, ticket);
+                ordo_phase_issue(tiles, args.panel.heads, args.together, parts, ticket);
             const bool second = unit.part >= first;
-            by_keys(unit.tile, all.panel.head + unit.head, second,
+            by_keys(unit.tile, args.panel.head + unit.head, second,
                     (unit.part - (second ? first : 0)) * N);
         }
         begin({ -1 });
@@ -180,7 +177,7 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
     __device__ __forceinline__ void sums(float (&d)[N / 2], const float *from, int heads, int head,
                                          const product_unit &u) const
     {
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, u.sequence);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, u.sequence);
         const int64_t first = ordo_carry_row(args.kv_rows, heads, s.batch, s.kv_row + u.line, head);
         const int column = u.column + ordo_accumulator_column(pipe.x, 0);
 #pragma unroll
@@ -202,12 +199,11 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 
     __device__ __forceinline__ void begin(float (&d)[N / 2], const product_unit &u) const
     {
-        const ordo_phase_common &all = args.all;
         clear(d);
         if (KEYS && !(u.ends & 1))
-            sums<true>(d, factors(u).sums, all.panel.heads, u.head - all.panel.head, u);
+            sums<true>(d, factors(u).sums, args.panel.heads, u.head - args.panel.head, u);
         else if (KEYS && factors(u).before)
-            sums<true>(d, factors(u).before, all.kv_heads, u.head, u);
+            sums<true>(d, factors(u).before, args.run.kv_heads, u.head, u);
         /* x + -0 is x. Accumulators that a branch has loaded would make ptxas serialise products.
          */
         if (KEYS)
@@ -220,54 +216,53 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
     __device__ __forceinline__ void leave(const float (&d)[N / 2], const ordo_cuda_sequence &s,
                                           const product_unit &u) const
     {
-        const int heads = args.all.kv_heads, row = u.line + pipe.mine * 64;
+        const int heads = args.run.kv_heads, row = u.line + pipe.mine * 64;
         const carry_tile tile = { ordo_carry_row(args.kv_rows, heads, s.batch, s.kv_row + row,
                                                  u.head),
                                   heads, s.kv_len - row, factors(u).columns };
         if (carry_store(d, factors(u).left, factors(u).broken, tile, pipe.x))
-            *args.flag = 1;
+            args.ticket[ORDO_NOT_FINITE] = 1;
     }
 
     __device__ __forceinline__ void end(float (&d)[N / 2], const product_unit &u) const
     {
-        const ordo_phase_common &all = args.all;
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, u.sequence);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, u.sequence);
         const int down = pipe.mine * 64;
         if (KEYS && (u.ends & 2) && factors(u).left) {
             leave(d, s, u);
             return;
         }
         if (KEYS && (!(u.ends & 2) || !factors(u).out.data)) {
-            sums<false>(d, factors(u).sums, all.panel.heads, u.head - all.panel.head, u);
+            sums<false>(d, factors(u).sums, args.panel.heads, u.head - args.panel.head, u);
             return;
         }
         float scale[2] = { factors(u).scale, factors(u).scale };
         if (KIND == PHASE_OUTPUTS)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                scale[r] = all.weight[phase_stat(all, u.head, u.line, pipe.row() + 8 * r)];
+                scale[r] = args.delta[phase_stat(args, u.head, u.line, pipe.row() + 8 * r)];
         const int row = (KEYS ? u.line : (u.line - s.query_tile) * PHASE_ROWS) + down;
         char *const to =
             row_address(factors(u).out, s.batch, (KEYS ? s.kv_row : s.q_row) + row, u.head) +
             2 * u.column;
         if (put_rows<F16>(d, scale, to, 2 * factors(u).out.row, (KEYS ? s.kv_len : s.q_len) - row,
                           factors(u).columns - u.column))
-            *args.flag = 1;
+            args.ticket[ORDO_NOT_FINITE] = 1;
     }
 
     __device__ __forceinline__ void add(float (&d)[N / 2], int stages)
     {
         pipe.template multiply<F16, KEYS || KIND == PHASE_TRANSPOSED, true>(
-            d, stages, true, args.all.batch.table != NULL);
+            d, stages, true, args.batch.table != NULL);
     }
 
     /* The same tile by tile, with the factors of the next tile between them. */
     __device__ __forceinline__ void add_tiles(float (&d)[N / 2], const product_unit &u)
     {
         enum { EACH = PHASE_KEYS / PHASE_STEP };
-        const ordo_phase_common &all = args.all;
-        const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, u.head, u.line);
-        const float *const shrink = args.shrink + phase_shrink(slot, args.columns, 0, pipe.row());
+        const int64_t slot = ordo_phase_slot(&args.panel, args.run.group_heads, u.head, u.line);
+        const float *const shrink =
+            args.phase.shrink + phase_shrink(slot, args.phase.columns, 0, pipe.row());
         const int end = u.first + u.stages;
 #pragma unroll 1
         for (int from = u.first; from < end;) {

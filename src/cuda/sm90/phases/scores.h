@@ -22,15 +22,15 @@ struct scores_tile {
 ORDO_DEVICE void scores_load(const ordo_phase_scores &args)
 {
     phase_loader<PHASE_KEYS> load;
-    phase_query_tiles<false>(args.all, args.chunks, [&](const phase_query_tile &at) {
+    phase_query_tiles<false>(args, args.chunks, [&](const phase_query_tile &at) {
         const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_KEYS);
         const ordo_band band = ordo_sequence_band(&at.s, PHASE_ROWS, PHASE_KEYS);
         const int32_t end = ordo_min32(keys.last + 1, (at.part + 1) * PHASE_CHUNK);
         for (int32_t j = ordo_max32(keys.first, at.part * PHASE_CHUNK); j < end; j++) {
             load.tell(scores_tile { j * PHASE_KEYS, at.tile, at.i * PHASE_ROWS, at.head,
                                     at.sequence, ordo_band_partial(&band, at.i, j) });
-            phase_load_scores(load, args.all, &args.q, &args.k, args.all.head_dim, at, j);
-            phase_load_scores(load, args.all, &args.dout, &args.v, args.all.v_head_dim, at, j);
+            phase_load_scores(load, args, &args.map.q, &args.map.k, args.head_dim, at, j);
+            phase_load_scores(load, args, &args.map.dout, &args.map.v, args.v_head_dim, at, j);
         }
     });
     load.tell(scores_tile { -1 });
@@ -72,7 +72,6 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ void begin(tile_state &t, const scores_tile &of) const
     {
-        const ordo_phase_common &all = args.all;
         t.row = of.row + pipe.row();
         t.column = of.key + 2 * (pipe.x % 4);
         t.head = of.head;
@@ -81,23 +80,23 @@ template <bool F16> struct scores_math {
         t.window = {};
         if (t.partial)
             t.window =
-                phase_window_of(ordo_batch_sequence(&all.batch, t.sequence), t.row, t.column);
-        t.to = phase_place(all, t.head, of.tile, pipe.row(), of.key, args.columns, pipe.x);
+                phase_window_of(ordo_batch_sequence(&args.batch, t.sequence), t.row, t.column);
+        t.to = phase_place(args, t.head, of.tile, pipe.row(), of.key, args.phase.columns, pipe.x);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int64_t from = phase_stat(all, t.head, of.tile, pipe.row() + 8 * r);
-            t.stat[r] = all.stat[from];
-            t.delta[r] = all.weight[from];
+            const int64_t from = phase_stat(args, t.head, of.tile, pipe.row() + 8 * r);
+            t.stat[r] = args.lse2[from];
+            t.delta[r] = args.delta[from];
         }
-        if (args.all.keep_bits)
-            t.keep = phase_load_keep(args.all, ordo_batch_sequence(&all.batch, t.sequence), t.head,
+        if (args.keep_bits)
+            t.keep = phase_load_keep(args, ordo_batch_sequence(&args.batch, t.sequence), t.head,
                                      t.row, of.key, pipe.x);
     }
 
     /* i + diagonal - j of register 0. */
     __device__ __forceinline__ int away(const tile_state &t) const
     {
-        return t.row + ordo_batch_sequence(&args.all.batch, t.sequence).diagonal - t.column;
+        return t.row + ordo_batch_sequence(&args.batch, t.sequence).diagonal - t.column;
     }
 
     static __device__ __forceinline__ float away_of(int first, int i)
@@ -107,14 +106,14 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ float slope(const tile_state &t) const
     {
-        return phase_slope(args.all, t.sequence, t.head);
+        return phase_slope(args, t.sequence, t.head);
     }
 
     /* P of a tile from its S; the sign marks dropped elements. */
     __device__ __forceinline__ void probabilities(float (&d)[SCORES], const tile_state &t) const
     {
         relative_logits<-1, true>(
-            d, args.all.rule, args.all.has_rule, [&](int i) { return t.stat[i / 2 % 2]; },
+            d, args.rule, args.has_rule, [&](int i) { return t.stat[i / 2 % 2]; },
             [&](float &of) {
                 of = slope(t);
                 return away(t);
@@ -124,7 +123,7 @@ template <bool F16> struct scores_math {
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
             d[i] = exp2_approx(d[i]);
-        if (args.all.keep_bits)
+        if (args.keep_bits)
             phase_drop(d, t.keep);
     }
 
@@ -132,12 +131,12 @@ template <bool F16> struct scores_math {
     __device__ __forceinline__ void keep(float (&d)[SCORES], uint32_t (&p)[PACKED],
                                          const tile_state &t) const
     {
-        if (args.all.rule.cap > 0.0f) {
-            const float slope2 = slope(t) * args.all.rule.slope;
+        if (args.rule.cap > 0.0f) {
+            const float slope2 = slope(t) * args.rule.slope;
             const int first = away(t);
 #pragma unroll
             for (int i = 0; i < SCORES; i++)
-                d[i] *= cap_gradient(fabsf(d[i]), t.stat[i / 2 % 2], args.all.rule, slope2,
+                d[i] *= cap_gradient(fabsf(d[i]), t.stat[i / 2 % 2], args.rule, slope2,
                                      away_of(first, i));
         }
 #pragma unroll
@@ -149,7 +148,7 @@ template <bool F16> struct scores_math {
     __device__ __forceinline__ void gradients(float (&d)[SCORES], const uint32_t (&p)[PACKED],
                                               const tile_state &t) const
     {
-        if (args.all.keep_bits) { /* dropped: dP is 0, or NaN */
+        if (args.keep_bits) { /* dropped: dP is 0, or NaN */
 #pragma unroll
             for (int i = 0; i < PACKED; i++) {
                 zero_if(d[2 * i], p[i], 0x8000u);
@@ -165,8 +164,8 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ void run(void)
     {
-        const int stages = (args.all.head_dim + PHASE_STEP - 1) / PHASE_STEP;
-        const int v_stages = (args.all.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        const int v_stages = (args.v_head_dim + PHASE_STEP - 1) / PHASE_STEP;
         for (;;) {
             float d[SCORES];
             tile_state t;
@@ -176,13 +175,13 @@ template <bool F16> struct scores_math {
             begin(t, of);
             pipe.template multiply<F16, false, false>(d, stages, false, false);
             probabilities(d, t);
-            if (args.p)
-                phase_store_tile<F16, true>(d, args.p + t.to, args.columns, pipe.x);
+            if (args.phase.p)
+                phase_store_tile<F16, true>(d, args.phase.p + t.to, args.phase.columns, pipe.x);
             uint32_t p[PACKED];
             keep(d, p, t);
             pipe.template multiply<F16, false, false>(d, v_stages, false, false);
             gradients(d, p, t);
-            phase_store_tile<F16, false>(d, args.ds + t.to, args.columns, pipe.x);
+            phase_store_tile<F16, false>(d, args.phase.ds + t.to, args.phase.columns, pipe.x);
         }
     }
 };

@@ -21,24 +21,24 @@ struct softmax_unit {
     int32_t tile, row, head, sequence;
 };
 
-ORDO_DEVICE void softmax_load(const ordo_phase_softmax &args)
+ORDO_DEVICE void softmax_load(const ordo_phase_scores &args)
 {
     phase_loader<PHASE_KEYS> load;
-    phase_query_tiles<true>(args.all, 1, [&](const phase_query_tile &at) {
+    phase_query_tiles<true>(args, 1, [&](const phase_query_tile &at) {
         const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_KEYS);
         load.tell(softmax_unit { ordo_span_count(keys), keys.first, at.tile, at.i * PHASE_ROWS,
                                  at.head, at.sequence });
         if (ordo_span_count(keys) == 0)
             load.pass();
         for (int32_t j = keys.first; j <= keys.last; j++)
-            phase_load_scores(load, args.all, &args.q, &args.k, args.all.head_dim, at, j);
+            phase_load_scores(load, args, &args.map.q, &args.map.k, args.head_dim, at, j);
     });
     load.tell(softmax_unit { -1 });
     load.pass();
 }
 
 template <bool F16> struct softmax_math {
-    const ordo_phase_softmax &args;
+    const ordo_phase_scores &args;
     phase_consumer<PHASE_KEYS> pipe;
 
     /* What a thread knows of a unit. */
@@ -51,31 +51,32 @@ template <bool F16> struct softmax_math {
     /* P of key tile j from its scores: those that a row does not see become 0. */
     __device__ __forceinline__ void soften(float (&d)[PHASE_SCORES], unit_state &u, int j) const
     {
-        const ordo_cuda_sequence s = ordo_batch_sequence(&args.all.batch, u.of.sequence);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, u.of.sequence);
         const int row = u.of.row + pipe.row(), column = j * PHASE_KEYS + 2 * (pipe.x % 4);
         const ordo_band band = ordo_sequence_band(&s, PHASE_ROWS, PHASE_KEYS);
-        if (args.all.has_rule)
-            apply_rule<-1, true>(d, args.all.rule, [&](float &slope) {
+        if (args.has_rule)
+            apply_rule<-1, true>(d, args.rule, [&](float &slope) {
                 slope = u.slope;
                 return row + s.diagonal - column;
             });
         if (ordo_band_partial(&band, u.of.row / PHASE_ROWS, j))
             phase_window_of(s, row, column).hide(d, -INFINITY);
-        softmax_step(d, args.all.scale_log2, u.rows);
-        if (args.all.keep_bits)
-            phase_drop(d, phase_load_keep(args.all, s, u.of.head, row, j * PHASE_KEYS, pipe.x));
+        softmax_step(d, args.scale_log2, u.rows);
+        if (args.keep_bits)
+            phase_drop(d, phase_load_keep(args, s, u.of.head, row, j * PHASE_KEYS, pipe.x));
     }
 
     __device__ __forceinline__ void store_tile(const float (&d)[PHASE_SCORES], const unit_state &u,
                                                int j) const
     {
-        const ordo_phase_common &all = args.all;
         phase_store_tile<F16, true>(d,
-                                    args.p + phase_place(all, u.of.head, u.of.tile, pipe.row(),
-                                                         j * PHASE_KEYS, args.columns, pipe.x),
-                                    args.columns, pipe.x);
-        const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, u.of.head, u.of.tile);
-        float *const to = args.shrink + phase_shrink(slot, args.columns, j, pipe.row());
+                                    args.phase.p + phase_place(args, u.of.head, u.of.tile,
+                                                               pipe.row(), j * PHASE_KEYS,
+                                                               args.phase.columns, pipe.x),
+                                    args.phase.columns, pipe.x);
+        const int64_t slot =
+            ordo_phase_slot(&args.panel, args.run.group_heads, u.of.head, u.of.tile);
+        float *const to = args.phase.shrink + phase_shrink(slot, args.phase.columns, j, pipe.row());
         if (pipe.x % 4 == 0) {
             to[0] = u.rows.shrink[0];
             to[8] = u.rows.shrink[1];
@@ -85,8 +86,7 @@ template <bool F16> struct softmax_math {
     /* Adds the sums of the four threads of a row, and stores what follows from them. */
     __device__ __forceinline__ void store_rows(const unit_state &u) const
     {
-        const ordo_phase_common &all = args.all;
-        const ordo_cuda_sequence s = ordo_batch_sequence(&all.batch, u.of.sequence);
+        const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, u.of.sequence);
         const float sink = args.sink ? args.sink[u.of.head] : -INFINITY;
         const bool sunk = sink != -INFINITY; /* NaN is a sink */
 #pragma unroll
@@ -102,26 +102,26 @@ template <bool F16> struct softmax_math {
                 continue;
             row_with_sink all_of = { sum, 1.0f, 0.0f };
             if (sunk)
-                all_of = with_sink(top, sum, args.all.scale_log2, sink);
-            const bool far = F16 && ordo_softmax_far(top, args.all.scale_log2); /* is repaired */
-            all.weight[phase_stat(all, u.of.head, u.of.tile, row)] =
+                all_of = with_sink(top, sum, args.scale_log2, sink);
+            const bool far = F16 && ordo_softmax_far(top, args.scale_log2); /* is repaired */
+            args.delta[phase_stat(args, u.of.head, u.of.tile, row)] =
                 nothing ? 0.0f : args.out_scale * all_of.shrink / (far ? NAN : all_of.sum);
-            args.lse[s.lse + u.of.head * all.batch.lse_head + u.of.row + row] =
+            args.lse[s.lse + u.of.head * args.batch.lse_head + u.of.row + row] =
                 nothing ? sink
                 : sunk  ? fmaf(all_of.top, (float)ORDO_LN_2, logf(all_of.sum))
-                        : fmaf(top, args.all.scale, logf(sum));
+                        : fmaf(top, args.to_logit, logf(sum));
         }
     }
 
     __device__ __forceinline__ void run(void)
     {
-        const int stages = (args.all.head_dim + PHASE_STEP - 1) / PHASE_STEP;
+        const int stages = (args.head_dim + PHASE_STEP - 1) / PHASE_STEP;
         for (;;) {
             unit_state u;
             u.of = pipe.template told<softmax_unit>();
             if (u.of.count < 0)
                 break;
-            u.slope = phase_slope(args.all, u.of.sequence, u.of.head);
+            u.slope = phase_slope(args, u.of.sequence, u.of.head);
             u.rows = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
             if (u.of.count == 0)
                 pipe.pass();
@@ -139,7 +139,7 @@ template <bool F16> struct softmax_math {
 
 template <bool F16>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
-    phase_softmax(const __grid_constant__ ordo_phase_softmax args)
+    phase_softmax(const __grid_constant__ ordo_phase_scores args)
 {
     phase_roles<PHASE_KEYS>([&] { softmax_load(args); },
                             [&](const phase_consumer<PHASE_KEYS> &pipe) {

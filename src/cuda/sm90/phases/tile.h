@@ -27,7 +27,7 @@ ORDO_DEVICE void phase_load_scores(phase_loader<PHASE_KEYS> &load, const ordo_ph
 #pragma unroll
         for (int n = 0; n < PHASE_KEYS / PHASE_STEP; n++)
             tma_load(load.a() + Z::A_BYTES + n * PHASE_BOX_BYTES, b, load.full(), column,
-                     at.s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, at.head / all.group_heads,
+                     at.s.kv_row + j * PHASE_KEYS + n * PHASE_STEP, at.head / all.run.group_heads,
                      at.s.batch, load.reused);
         load.ring.advance();
     }
@@ -81,7 +81,7 @@ ORDO_DEVICE void zero_if(float &x, uint32_t word, uint32_t bit)
 ORDO_DEVICE int64_t phase_place(const ordo_phase_common &all, int head, int tile, int row, int key,
                                 int columns, int thread)
 {
-    const int64_t slot = ordo_phase_slot(&all.panel, all.group_heads, head, tile);
+    const int64_t slot = ordo_phase_slot(&all.panel, all.run.group_heads, head, tile);
     return (slot * PHASE_ROWS + row) * columns + key + 8 * (thread % 4);
 }
 
