@@ -35,10 +35,7 @@ ordo_status ordo_cuda_status(cudaError_t error, const char *call)
                : ordo_cuda_fail(ORDO_ERR_DEVICE, "%s: %s", call, cudaGetErrorString(error));
 }
 
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+typedef decltype(&cuTensorMapEncodeTiled) encode_function;
 
 static encode_function find_encode(void)
 {
@@ -78,6 +75,14 @@ static ordo_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *
     return result == CUDA_SUCCESS
                ? ORDO_OK
                : ordo_cuda_fail(ORDO_ERR_DEVICE, "cuTensorMapEncodeTiled: error %d", (int)result);
+}
+
+ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int columns)
+{
+    const ordo_run *run = &pass->run;
+    const int64_t rows = keys ? pass->kv_rows : pass->q_rows;
+    return { rows > 0 ? rows : 1, keys ? run->kv_heads : run->kv_heads * run->group_heads,
+             pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
 }
 
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,

@@ -119,16 +119,10 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
                                     ordo_backward_args *args, int *blocks)
 {
     const ordo_run *run = &pass->run;
-    const bool dense = ordo_backward_dense(pass), packed = pass->layout == ORDO_PACKED;
-    const int64_t sequences = packed ? 1 : run->sequences;
-    /* A tensor map needs at least one row; nothing is copied from it. */
-    const int64_t q_rows = dense ? run->band.q_len : pass->q_rows > 0 ? pass->q_rows : 1;
-    const int64_t kv_rows = dense ? run->band.kv_len : pass->kv_rows > 0 ? pass->kv_rows : 1;
-    const ordo_cuda_lengths q = { q_rows, run->kv_heads * run->group_heads, sequences,
-                                  pass->head_dim };
-    const ordo_cuda_lengths kv = { kv_rows, run->kv_heads, sequences, pass->head_dim };
-    ordo_cuda_lengths values = kv, outputs = q;
-    values.head_dim = outputs.head_dim = pass->v_head_dim;
+    const ordo_cuda_lengths q = ordo_pass_lengths(pass, false, pass->head_dim);
+    const ordo_cuda_lengths outputs = ordo_pass_lengths(pass, false, pass->v_head_dim);
+    const ordo_cuda_lengths kv = ordo_pass_lengths(pass, true, pass->head_dim);
+    const ordo_cuda_lengths values = ordo_pass_lengths(pass, true, pass->v_head_dim);
     (ordo_pass_common &)*args = ordo_pass_common_of(pass);
     CUDA_TRY(ordo_cuda_map(&args->map.q, &pass->q, q, rows));
     CUDA_TRY(ordo_cuda_map(&args->map.dout, &pass->dout, outputs, rows));
@@ -139,7 +133,7 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
         CUDA_TRY(ordo_cuda_map(&args->map.dv, &pass->dv, values, 64));
     }
     if (pass->carry.in) {
-        const int piece = dense ? keys / ORDO_SUMS_PIECES : keys;
+        const int piece = ordo_backward_dense(pass) ? keys / ORDO_SUMS_PIECES : keys;
         CUDA_TRY(ordo_cuda_map_sums(&args->map.dk_sums, pass->carry.dk, kv, piece));
         CUDA_TRY(ordo_cuda_map_sums(&args->map.dv_sums, pass->carry.dv, values, piece));
     }

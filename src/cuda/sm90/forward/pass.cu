@@ -54,32 +54,26 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    const bool packed = pass->layout == ORDO_PACKED;
-    const int32_t sequences = packed ? 1 : pass->run.sequences; /* in tensors */
     ordo_forward_args args = {};
     (ordo_pass_common &)args = ordo_pass_common_of(pass);
     args.issue =
         ordo_forward_order(&pass->run, kernel->rows, kernel->columns, ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.select = ordo_keep_select_of(pass->keep.threshold);
-    const ordo_cuda_lengths q = { packed ? pass->q_rows : pass->run.band.q_len, heads, sequences,
-                                  pass->head_dim };
-    ordo_cuda_lengths kv = { packed ? pass->kv_rows : pass->run.band.kv_len, pass->run.kv_heads,
-                             sequences, pass->head_dim };
-    ordo_cuda_lengths values = kv, outputs = q;
-    values.head_dim = outputs.head_dim = pass->v_head_dim;
-    const ordo_cuda_tensor *k = &pass->k, *v = &pass->v;
-    if (kv.rows == 0) { /* all keys are masked, but a tensor map needs memory */
-        kv = values = q;
-        k = v = &pass->q;
-    }
-    CUDA_TRY(ordo_cuda_map(&args.map.q, &pass->q, q, kernel->rows));
-    CUDA_TRY(ordo_cuda_map(&args.map.k, k, kv, kernel->columns));
-    CUDA_TRY(ordo_cuda_map(&args.map.v, v, values, kernel->columns));
-    CUDA_TRY(ordo_cuda_map(&args.map.o, &pass->o, outputs, 64));
+    const bool none = pass->kv_rows == 0; /* all keys are masked, but a tensor map needs memory */
+    CUDA_TRY(ordo_cuda_map(&args.map.q, &pass->q, ordo_pass_lengths(pass, false, pass->head_dim),
+                           kernel->rows));
+    CUDA_TRY(ordo_cuda_map(&args.map.k, none ? &pass->q : &pass->k,
+                           ordo_pass_lengths(pass, !none, pass->head_dim), kernel->columns));
+    CUDA_TRY(ordo_cuda_map(&args.map.v, none ? &pass->q : &pass->v,
+                           ordo_pass_lengths(pass, !none, none ? pass->head_dim : pass->v_head_dim),
+                           kernel->columns));
+    CUDA_TRY(
+        ordo_cuda_map(&args.map.o, &pass->o, ordo_pass_lengths(pass, false, pass->v_head_dim), 64));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
-    const int64_t units =
-        packed ? heads * (pass->q_rows / kernel->rows + pass->run.sequences) : args.units;
+    const int64_t units = pass->layout == ORDO_PACKED
+                              ? heads * (pass->q_rows / kernel->rows + pass->run.sequences)
+                              : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
     /* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */

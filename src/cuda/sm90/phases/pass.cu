@@ -37,15 +37,6 @@ static bool chained(const ordo_cuda_pass *pass)
 
 /* ---- maps ---- */
 
-static ordo_cuda_lengths lengths_of(const ordo_cuda_pass *pass, bool keys, int32_t columns)
-{
-    const ordo_run *run = &pass->run;
-    const int64_t rows = keys ? pass->kv_rows : pass->q_rows;
-    return { rows > 0 ? rows : 1, /* a map needs one */
-             keys ? run->kv_heads : run->kv_heads * run->group_heads,
-             pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
-}
-
 /* P, dS or dS^T: `rows` rows of `columns` columns. */
 static ordo_status panel_map(CUtensorMap *map, uint16_t *data, int64_t rows, int32_t columns)
 {
@@ -66,7 +57,7 @@ static ordo_status make_maps(phase_pass *x)
     const int64_t rows = (int64_t)phase.section * x->run.group_heads * phase.tiles * PHASE_ROWS;
     const auto make = [&](CUtensorMap *to, const ordo_cuda_tensor &tensor, bool keys,
                           int32_t columns) {
-        return ordo_cuda_map(to, &tensor, lengths_of(x, keys, columns), PHASE_STEP);
+        return ordo_cuda_map(to, &tensor, ordo_pass_lengths(x, keys, columns), PHASE_STEP);
     };
     CUDA_TRY(make(&x->map.q, x->q, false, x->head_dim));
     CUDA_TRY(make(&x->map.k, x->k, true, x->head_dim));
@@ -178,7 +169,7 @@ static ordo_status factors_of(ordo_phase_factors *f, const phase_pass &x, const 
     f->broken = x.carry.out && whole ? broken : NULL;
     if (!x.carry.in || !whole)
         return ORDO_OK;
-    return ordo_cuda_map_sums(&f->came, carried, lengths_of(&x, true, columns), PHASE_STEP);
+    return ordo_cuda_map_sums(&f->came, carried, ordo_pass_lengths(&x, true, columns), PHASE_STEP);
 }
 
 /* Arguments of the products by keys. */
