@@ -49,17 +49,15 @@ ORDO_DEVICE range piece_at(const digest_args &args, int64_t x)
             high = middle;
     }
     const uint64_t piece = (uint64_t)(x - args.at[low].first);
-    const range r = { args.at[low].data + piece * ORDO_PIECE_BYTES,
-                      ordo_piece_bytes(args.at[low].bytes, piece) };
-    return r;
+    return { args.at[low].data + piece * ORDO_PIECE_BYTES,
+             ordo_piece_bytes(args.at[low].bytes, piece) };
 }
 
 /* The digests of the pieces of span `x`. */
 ORDO_DEVICE range digests_at(const digest_args &args, int64_t x)
 {
-    const range r = { (const unsigned char *)(args.pieces + args.at[x].first),
-                      8 * ordo_pieces(args.at[x].bytes) };
-    return r;
+    return { (const unsigned char *)(args.pieces + args.at[x].first),
+             8 * ordo_pieces(args.at[x].bytes) };
 }
 
 /* The lane's value after all whole blocks of the range. */

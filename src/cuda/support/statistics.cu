@@ -25,8 +25,9 @@ enum { ROW_THREADS = 256, ROW_ROUNDS = 4 };
 
 /* EACH: threads per row. CHUNKS: of 8 columns, of each of them. ROUND: rows of a block per round.
  * BLOCKS: per tile of ROWS. D, the class of head sizes, decides the tree of a row's sum. */
-template <int D, int ROWS> struct begin_shape {
+template <int D> struct begin_shape {
     enum {
+        ROWS = ORDO_SM90_BACKWARD_Q(D),
         EACH = D / 8 < 32 ? D / 8 : 32,
         CHUNKS = (D / 8 + EACH - 1) / EACH,
         ROUND = ROW_THREADS / EACH,
@@ -37,11 +38,12 @@ template <int D, int ROWS> struct begin_shape {
 /* Up to 32 threads per row of a padded tile and four rows per thread, all loaded before any is
  * used. A row that does not exist, or sees nothing, gets lse2 = +inf: its probabilities are then 0.
  */
-template <int D, int ROWS, bool CLEAR, bool VARLEN, bool F16>
+template <int D, bool CLEAR, bool VARLEN, bool F16>
 static __global__ void __launch_bounds__(ROW_THREADS)
     begin_kernel(const __grid_constant__ ordo_row_args args)
 {
-    using Z = begin_shape<D, ROWS>;
+    using Z = begin_shape<D>;
+    enum { ROWS = Z::ROWS };
     grid_let_next();
     const int64_t thread = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
     for (int64_t tile = thread; tile < args.tiles; tile += (int64_t)gridDim.x * ROW_THREADS)
@@ -149,44 +151,31 @@ ordo_row_args ordo_row_args_of(const ordo_cuda_pass *pass)
     return args;
 }
 
-/* The instance for varlen passes. */
-template <int D, int ROWS> static const void *begin_varlen(bool f16)
+/* The instance of a class of head sizes; how many blocks a tile takes. */
+template <int D> static const void *begin_of(const ordo_cuda_pass *pass, bool clear, int *blocks)
 {
-    return f16 ? (const void *)begin_kernel<D, ROWS, false, true, true>
-               : (const void *)begin_kernel<D, ROWS, false, true, false>;
-}
-
-template <int D> static const void *begin_of(bool dense, bool clear, bool f16)
-{
-    enum { ROWS = ORDO_SM90_BACKWARD_Q(D) };
-    if (!dense)
-        return begin_varlen<D, ROWS>(f16);
-    if (clear) /* bf16: for measurements */
-        return (const void *)begin_kernel<D, ROWS, true, false, false>;
-    return f16 ? (const void *)begin_kernel<D, ROWS, false, false, true>
-               : (const void *)begin_kernel<D, ROWS, false, false, false>;
-}
-
-/* By form and class of head sizes; how many blocks a tile takes. */
-static const void *begin_find(const ordo_cuda_pass *pass, bool clear, int *blocks)
-{
-    enum { ROWS = ORDO_SM90_BACKWARD_Q(576) };
-    const bool dense = ordo_backward_dense(pass);
-    const int32_t bucket = ordo_pass_bucket(pass);
-    *blocks = 1;
-    if (pass->form == ORDO_FORM_FLASH)
-        return bucket == 64 ? begin_of<64>(dense, clear, pass->f16)
-                            : begin_of<128>(dense, clear, pass->f16);
-    *blocks =
-        bucket <= 256 ? (int)begin_shape<256, ROWS>::BLOCKS : (int)begin_shape<576, ROWS>::BLOCKS;
-    return bucket <= 256 ? begin_varlen<256, ROWS>(pass->f16) : begin_varlen<576, ROWS>(pass->f16);
+    *blocks = begin_shape<D>::BLOCKS;
+    if constexpr (D <= 128) {
+        if (ordo_backward_dense(pass) && clear) /* bf16: for measurements */
+            return (const void *)begin_kernel<D, true, false, false>;
+        if (ordo_backward_dense(pass))
+            return pass->f16 ? (const void *)begin_kernel<D, false, false, true>
+                             : (const void *)begin_kernel<D, false, false, false>;
+    }
+    return pass->f16 ? (const void *)begin_kernel<D, false, true, true>
+                     : (const void *)begin_kernel<D, false, true, false>;
 }
 
 ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear)
 {
     ordo_row_args args = ordo_row_args_of(pass);
     int each = 1;
-    const void *kernel = begin_find(pass, clear, &each);
+    const int32_t bucket = ordo_pass_bucket(pass);
+    const bool flash = pass->form == ORDO_FORM_FLASH;
+    const void *const kernel = flash && bucket == 64 ? begin_of<64>(pass, clear, &each)
+                               : flash               ? begin_of<128>(pass, clear, &each)
+                               : bucket <= 256       ? begin_of<256>(pass, clear, &each)
+                                                     : begin_of<576>(pass, clear, &each);
     const int64_t blocks = args.tiles * each;
     const ordo_cuda_grid grid = { (unsigned)(blocks > 0 ? blocks : 1), ROW_THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };

@@ -19,33 +19,26 @@ template <int D> struct warp_sums {
     {
     }
 
-    static __device__ __forceinline__ void take(float (&d)[D / 2], const float *from, int r)
-    {
-#pragma unroll
-        for (int c = 0; c < D / 8; c++) {
-            const float2 x = __ldcg((const float2 *)(from + 8 * c));
-            d[4 * c + 2 * r] = x.x;
-            d[4 * c + 2 * r + 1] = x.y;
-        }
-    }
-
-    static __device__ __forceinline__ void leave(const float (&d)[D / 2], float *to, int r)
-    {
-#pragma unroll
-        for (int c = 0; c < D / 8; c++)
-            *(float2 *)(to + 8 * c) = make_float2(d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
-    }
-
     __device__ __forceinline__ void take(float (&d)[D / 2], const float *sums) const
     {
-        take(d, sums + first, 0);
-        take(d, sums + first + below, 1);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int c = 0; c < D / 8; c++) {
+                const float2 x = __ldcg((const float2 *)(sums + first + r * below + 8 * c));
+                d[4 * c + 2 * r] = x.x;
+                d[4 * c + 2 * r + 1] = x.y;
+            }
     }
 
     __device__ __forceinline__ void leave(const float (&d)[D / 2], float *sums) const
     {
-        leave(d, sums + first, 0);
-        leave(d, sums + first + below, 1);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int c = 0; c < D / 8; c++)
+                *(float2 *)(sums + first + r * below + 8 * c) =
+                    make_float2(d[4 * c + 2 * r], d[4 * c + 2 * r + 1]);
     }
 };
 

@@ -129,15 +129,18 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                       (int)threadIdx.x, CHAIN_OWN + mine);
     }
 
-    /* d += A B, A 64 x 64 in registers, B 64 x 2 N in shared memory. */
+    /* d += A B, issued; A 64 x 64 in registers, B 64 x 2 N in shared memory. */
     template <int N>
     static __device__ __forceinline__ void add(float (&d)[N], const uint32_t (&a)[CHAIN_PACKED],
                                                uint32_t b)
     {
+        wgmma_pin(d);
+        wgmma_fence();
         const uint32_t b_low = ordo_descriptor_low(b, PHASE_BOX_BYTES);
 #pragma unroll
         for (int k = 0; k < CHAIN_TILE / 16; k++)
             wgmma_rs<F16, 1>(d, a + 4 * k, wgmma_by_rows(b_low, k), 1);
+        wgmma_commit();
     }
 
     /* This thread's first key, and its first query of a step, in the sequence. */
@@ -299,34 +302,29 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     }
 
     /* Beginning and end of the sums of dV (FACTORS 0) or dK (1), as in the product by keys. */
-    template <int FACTORS, int N> struct sums_of {
-        product_math<PHASE_BY_KEYS, F16, 2 * N> math;
-        product_unit u;
-
-        __device__ __forceinline__ sums_of(const chain_math &c, uint32_t unit)
-            : math { c.args, { 0, c.x } }, u { 0,
-                                               of_unit(unit, offsetof(chain_unit, key)),
-                                               of_unit(unit, offsetof(chain_unit, head)),
-                                               of_unit(unit, offsetof(chain_unit, sequence)),
-                                               FACTORS,
-                                               0,
-                                               of_unit(unit, offsetof(chain_unit, ends)) }
-        {
-        }
-    };
+    __device__ __forceinline__ product_unit sums_of(int factors, uint32_t unit) const
+    {
+        return { 0,
+                 of_unit(unit, offsetof(chain_unit, key)),
+                 of_unit(unit, offsetof(chain_unit, head)),
+                 of_unit(unit, offsetof(chain_unit, sequence)),
+                 factors,
+                 0,
+                 of_unit(unit, offsetof(chain_unit, ends)) };
+    }
 
     template <int FACTORS, int N>
     __device__ __forceinline__ void begin(float (&d)[N], uint32_t unit) const
     {
-        const sums_of<FACTORS, N> sums(*this, unit);
-        sums.math.begin(d, sums.u);
+        const product_unit u = sums_of(FACTORS, unit);
+        product_math<PHASE_BY_KEYS, F16, 2 * N> { args, { 0, x } }.begin(d, u);
     }
 
     template <int FACTORS, int N>
     __device__ __forceinline__ void end(float (&d)[N], uint32_t unit) const
     {
-        const sums_of<FACTORS, N> sums(*this, unit);
-        sums.math.end(d, sums.u);
+        const product_unit u = sums_of(FACTORS, unit);
+        product_math<PHASE_BY_KEYS, F16, 2 * N> { args, { 0, x } }.end(d, u);
     }
 
     /* S, P, dV */
@@ -364,10 +362,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 zero_queries<DV>(tile, unit, 0);
                 advance();
                 named_sync(CHAIN_PINGPONG, 256);
-                wgmma_pin(dv);
-                wgmma_fence();
                 add(dv, p, tile);
-                wgmma_commit();
                 wait_q();
                 wgmma_pin(s);
                 wgmma_fence();
@@ -384,10 +379,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 probabilities(s, p, unit);
             }
             zero_queries<DV>(dout(), unit, 0);
-            wgmma_pin(dv);
-            wgmma_fence();
             add(dv, p, dout());
-            wgmma_commit();
             wgmma_wait<0>();
             wgmma_pin(dv);
             arrive(Z::DOUT_EMPTY + 8 * ring.stage);
@@ -433,10 +425,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 advance();
                 wait_q();
                 named_sync(CHAIN_PINGPONG + 1, 256);
-                wgmma_pin(dk);
-                wgmma_fence();
                 add(dk, ds, tile);
-                wgmma_commit();
                 arrive(crossed);
                 wait_dout();
                 wgmma_pin(dp);
@@ -455,10 +444,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 gradients(dp, ds, unit);
             }
             zero_queries<D>(q(), unit, 1);
-            wgmma_pin(dk);
-            wgmma_fence();
             add(dk, ds, q());
-            wgmma_commit();
             arrive(Z::P_EMPTY + 8 * (j & 1));
             wgmma_wait<0>();
             wgmma_pin(dk);
