@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/constants.h"
-#include "cuda/pass/shrink.h"
+#include "base/shrink.h"
 #include "emulator/product.h"
 #include "emulator/repair.h"
 #include "emulator/special.h"

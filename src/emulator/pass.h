@@ -9,7 +9,7 @@
 
 #include "base/blocks.h"
 #include "base/keep.h"
-#include "cuda/pass/rule.h"
+#include "base/rule.h"
 #include "ordo/attention.h"
 #include "ordo/audit.h"
 #include "plan/lists.h"

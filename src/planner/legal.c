@@ -80,7 +80,7 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
-    /* Logits have an absolute error of softcap 2^-21 (cuda/pass/rule.h), and the gradient
+    /* Logits have an absolute error of softcap 2^-21 (base/rule.h), and the gradient
      * divides a logit by softcap to get tanh back. Further out either error exceeds what 16 bits
      * hold. */
     if (p->softcap != 0 && !(p->softcap >= 0x1p-10 && p->softcap <= 0x1p14))

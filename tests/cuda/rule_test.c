@@ -1,6 +1,6 @@
 /* Softcap and ALiBi of the CUDA kernels, by the text that the device compiles: how far the
  * polynomial of tanh is off, where it ends, and what a rule gives at any scale. */
-#include "cuda/pass/rule.h"
+#include "base/rule.h"
 
 #include <float.h>
 

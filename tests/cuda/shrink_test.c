@@ -1,6 +1,6 @@
 /* The running maximum of the forward kernels, by the text that the device compiles: sums are not
  * touched while the maximum stays, whatever it is, and never grow when it rises. */
-#include "cuda/pass/shrink.h"
+#include "base/shrink.h"
 
 #include "base/exp2.h"
 #include "base/philox.h"

@@ -1,9 +1,9 @@
-/* tile/score.h: from products q.k to logits by the rule of pass/rule.h, and the gradient of
+/* tile/score.h: from products q.k to logits by the rule of base/rule.h, and the gradient of
  * softcap. */
 #ifndef CUDA_TILE_SCORE_H
 #define CUDA_TILE_SCORE_H
 
-#include "cuda/pass/rule.h"
+#include "base/rule.h"
 #include "cuda/tile/ptx.h"
 
 ORDO_DEVICE float log2_approx(float x)

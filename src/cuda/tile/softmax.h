@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "cuda/pass/shrink.h"
+#include "base/shrink.h"
 #include "cuda/tile/fragment.h"
 #include "cuda/tile/score.h"
 

@@ -1,4 +1,4 @@
-/* pass/shrink.h: the shift of the online softmax, and the factor by which a new maximum rescales
+/* shrink.h: the shift of the online softmax, and the factor by which a new maximum rescales
  * a row's sums. Scores are q.k; exponents are base 2. Plain C: tests/cuda/shrink_test.c.
  *
  * The shift is a rounded product, so that every element of a row is relative to the same number.
@@ -6,8 +6,8 @@
  * rounded before they are subtracted: a maximum that stays gives exactly 0, hence a factor of
  * exactly 1. A fused multiply-add would give the rounding error of the product, the same in every
  * key tile, and an error that grows with the number of keys. */
-#ifndef CUDA_PASS_SHRINK_H
-#define CUDA_PASS_SHRINK_H
+#ifndef BASE_SHRINK_H
+#define BASE_SHRINK_H
 
 #include <math.h>
 #include <stdbool.h>

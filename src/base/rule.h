@@ -1,4 +1,4 @@
-/* pass/rule.h: the numbers by which scores q.k become logits under softcap, ALiBi and a bias. Plain
+/* rule.h: the numbers by which scores q.k become logits under softcap, ALiBi and a bias. Plain
  * C: tests/cuda/rule_test.c.
  *
  *   logit = cap(scale * qk) - slope * |i + diagonal - j| + bias
@@ -13,8 +13,8 @@
  * log2(e) in its coefficients: a relative error of 5.3e-7, and 2^-22 for its roundings. Beyond that
  * it is 1 - 2 / (exp2(..) + 1), off by 2^-22 of softcap (tile/score.h). The score alone decides
  * which of the two is taken. */
-#ifndef CUDA_PASS_RULE_H
-#define CUDA_PASS_RULE_H
+#ifndef BASE_RULE_H
+#define BASE_RULE_H
 
 #include <math.h>
 #include <stdbool.h>
