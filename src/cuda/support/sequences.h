@@ -48,14 +48,6 @@ ORDO_HD int32_t ordo_tiles_of(int32_t length, int32_t tile)
     return length / tile + (length % tile != 0);
 }
 
-/* Band and diagonal of one sequence of a ragged batch, as ordo_plan_band() computes them. */
-ORDO_HD void ordo_sequence_mask(const ordo_cuda_ragged *r, ordo_cuda_sequence *s)
-{
-    const int64_t middle = ordo_band_diagonal(r->mask, s->q_len, s->kv_len) + r->shift;
-    s->diagonal = (int32_t)middle;
-    ordo_band_limit(r->mask, middle, r->left, r->right, &s->low, &s->high);
-}
-
 /* Sequence b without the counts of those before it: forward_tile, query_tile, key_tile and, in a
  * packed batch, keep. */
 ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t b, ordo_rows q,
@@ -79,7 +71,9 @@ ORDO_HD ordo_cuda_sequence ordo_sequence_of(const ordo_cuda_pass *pass, int32_t 
     s.keep_head = ordo_keep_blocks(stored_rows, stored_keys);
     s.keep = packed ? 0 : b * s.keep_head * heads;
     s.lse = packed ? q.first : (int64_t)b * heads * longest->q_len;
-    ordo_sequence_mask(r, &s);
+    const int64_t middle = ordo_band_diagonal(r->mask, s.q_len, s.kv_len) + r->shift;
+    s.diagonal = (int32_t)middle; /* and the band, as ordo_plan_band() computes them */
+    ordo_band_limit(r->mask, middle, r->left, r->right, &s.low, &s.high);
     return s;
 }
 

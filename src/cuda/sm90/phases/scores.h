@@ -62,9 +62,9 @@ template <bool F16> struct scores_math {
 
     /* What a thread knows of a tile; its rows are `row` and row + 8 of the sequence. */
     struct tile_state {
-        int row, column, head, sequence;
-        bool partial;
-        phase_window window; /* if so */
+        scores_tile of;
+        int row, column;
+        phase_window window; /* if it is partial */
         int64_t to;          /* the first element that its quad writes, in p and ds */
         float stat[2], delta[2];
         phase_keep keep;
@@ -72,31 +72,30 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ void begin(tile_state &t, const scores_tile &of) const
     {
+        t.of = of;
         t.row = of.row + pipe.row();
         t.column = of.key + 2 * (pipe.x % 4);
-        t.head = of.head;
-        t.sequence = of.sequence;
-        t.partial = of.partial;
         t.window = {};
-        if (t.partial)
+        if (t.of.partial)
             t.window =
-                phase_window_of(ordo_batch_sequence(&args.batch, t.sequence), t.row, t.column);
-        t.to = phase_place(args, t.head, of.tile, pipe.row(), of.key, args.phase.columns, pipe.x);
+                phase_window_of(ordo_batch_sequence(&args.batch, t.of.sequence), t.row, t.column);
+        t.to =
+            phase_place(args, t.of.head, of.tile, pipe.row(), of.key, args.phase.columns, pipe.x);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int64_t from = phase_stat(args, t.head, of.tile, pipe.row() + 8 * r);
+            const int64_t from = phase_stat(args, t.of.head, of.tile, pipe.row() + 8 * r);
             t.stat[r] = args.lse2[from];
             t.delta[r] = args.delta[from];
         }
         if (args.keep_bits)
-            t.keep = phase_load_keep(args, ordo_batch_sequence(&args.batch, t.sequence), t.head,
-                                     t.row, of.key, pipe.x);
+            t.keep = phase_load_keep(args, ordo_batch_sequence(&args.batch, t.of.sequence),
+                                     t.of.head, t.row, of.key, pipe.x);
     }
 
     /* i + diagonal - j of register 0. */
     __device__ __forceinline__ int away(const tile_state &t) const
     {
-        return t.row + ordo_batch_sequence(&args.batch, t.sequence).diagonal - t.column;
+        return t.row + ordo_batch_sequence(&args.batch, t.of.sequence).diagonal - t.column;
     }
 
     static __device__ __forceinline__ float away_of(int first, int i)
@@ -106,7 +105,7 @@ template <bool F16> struct scores_math {
 
     __device__ __forceinline__ float slope(const tile_state &t) const
     {
-        return phase_slope(args, t.sequence, t.head);
+        return phase_slope(args, t.of.sequence, t.of.head);
     }
 
     /* P of a tile from its S; the sign marks dropped elements. */
@@ -118,7 +117,7 @@ template <bool F16> struct scores_math {
                 of = slope(t);
                 return away(t);
             });
-        if (t.partial)
+        if (t.of.partial)
             t.window.hide(d, -INFINITY);
 #pragma unroll
         for (int i = 0; i < SCORES; i++)
@@ -158,7 +157,7 @@ template <bool F16> struct scores_math {
 #pragma unroll
         for (int i = 0; i < PACKED; i++)
             pair_gradient<F16>(d[2 * i], d[2 * i + 1], p[i], t.delta[i % 2]);
-        if (t.partial)
+        if (t.of.partial)
             t.window.hide(d, 0.0f);
     }
 
