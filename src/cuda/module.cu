@@ -5,13 +5,11 @@
 #include <string.h>
 
 #include "cuda/dispatch.h"
-#include "cuda/ops/memory.h"
-#include "cuda/sm90/backward/pass.h"
-#include "cuda/sm90/forward/pass.h"
+#include "cuda/ops/ops.h"
 #include "cuda/sm90/gemm/gemm.h"
-#include "cuda/sm90/phases/pass.h"
+#include "cuda/sm90/passes.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/sink.h"
 
 static ordo_status device_count(int *count)
 {

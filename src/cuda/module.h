@@ -15,12 +15,12 @@
 #define CUDA_MODULE_H
 
 #include "cuda/ops/combine.h"
-#include "cuda/ops/digest.h"
 #include "cuda/ops/dropout.h"
-#include "cuda/ops/sum.h"
 #include "cuda/pass/gemm.h"
 #include "cuda/pass/pass.h"
 #include "ordo/device.h"
+#include "ordo/digest.h"
+#include "ordo/sum.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #include "handmade_pass.h"
 
 #include "base/philox.h"
-#include "cuda/ops/digest.h"
+#include "cuda/ops/ops.h"
 #include "on_device.h"
 
 static const uint64_t lengths[] = { 0,     1,     3,     4,     7,      8,      31,     32,

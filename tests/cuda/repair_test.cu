@@ -4,7 +4,7 @@
  * and the table against the host's, for lengths that make sense and lengths that do not.
  *
  * repair_test [seed]. Without a device of compute capability 9.0: compiled, and skipped. */
-#include "cuda/support/repair.h"
+#include "cuda/support/around.h"
 #include "handmade_call.h"
 #include "host_table.h"
 extern "C" {

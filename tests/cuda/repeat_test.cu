@@ -4,8 +4,8 @@
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "cuda/sm90/backward/kernel.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/repair.h"
 #include "handmade_pass.h"
 
 static void check(bool ok, const char *what, const case_shape &z)

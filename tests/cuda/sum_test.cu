@@ -6,7 +6,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
-#include "cuda/ops/sum.h"
+#include "cuda/ops/ops.h"
 
 struct shape {
     ordo_dtype dtype;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #include "cuda/sm90/backward/kernel.h"
-#include "cuda/sm90/backward/pass.h"
 #include "cuda/sm90/backward/rows.h"
+#include "cuda/sm90/passes.h"
 #include "cuda/support/launch.h"
 
 template <int D> static ordo_status launch(const ordo_cuda_pass *pass)

@@ -4,7 +4,7 @@
  * The functions are those of the CPU (base/xxh64.h): the digests do not depend on the grid. A
  * thread reads AHEAD words before it uses them, because a lane is one chain of multiplications and
  * could not hide the latency of memory by itself. */
-#include "cuda/ops/digest.h"
+#include "cuda/ops/ops.h"
 
 #include "base/xxh64.h"
 #include "cuda/support/launch.h"

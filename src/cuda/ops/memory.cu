@@ -1,5 +1,5 @@
 /* ops/memory.cu: calls the CUDA runtime for memory, streams and events. */
-#include "cuda/ops/memory.h"
+#include "cuda/ops/ops.h"
 
 #include "cuda/support/launch.h"
 

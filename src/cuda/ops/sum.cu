@@ -3,7 +3,7 @@
  * A thread adds groups of up to 8 inputs in registers and the sums of the groups by a binary
  * counter, whose digit l holds the sum of 2^l groups. Every addition is one __fadd_rn, in the tree
  * of the CPU backend: the bits do not depend on the grid or on the alignment. */
-#include "cuda/ops/sum.h"
+#include "cuda/ops/ops.h"
 
 #include "base/half.h"
 #include "cuda/support/launch.h"

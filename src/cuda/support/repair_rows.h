@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "base/half.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/repair.h"
 #include "cuda/support/sequences.h"
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"

@@ -1,7 +1,7 @@
 /* support/sink.cu: one block per sequence and head adds the terms of its rows, blocks of 128 rows
  * by one tree each and these upwards; then one thread per head adds the sequences. All in f64,
  * rounded where ordo/attention.h says so. */
-#include "cuda/support/sink.h"
+#include "cuda/support/around.h"
 
 #include "base/sink.h"
 #include "cuda/support/launch.h"

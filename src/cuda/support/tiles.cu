@@ -1,6 +1,6 @@
 /* support/tiles.cu: one warp per query tile makes its row of bits: a lane per entry, and for the
  * partial ones a lane per row. Then one warp per key tile collects its column. */
-#include "cuda/support/tiles.h"
+#include "cuda/support/around.h"
 
 #include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"

@@ -1,6 +1,6 @@
 /* support/unseen.cu: one warp per row of a key that no query sees. Scaled and rounded as the chains
  * do it. */
-#include "cuda/support/unseen.h"
+#include "cuda/support/around.h"
 
 #include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"

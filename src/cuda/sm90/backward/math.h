@@ -7,7 +7,6 @@
 
 #include "cuda/sm90/backward/keep.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/sm90/zero_rows.h"
 #include "cuda/tile/mask.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has

@@ -1,14 +1,14 @@
 /* sm90/backward/pass.cu: which instance of the chains runs a pass. */
-#include "cuda/sm90/backward/pass.h"
+#include "cuda/sm90/passes.h"
 
 #include <cuda_runtime.h>
 
 #include "cuda/sm90/backward/instances.h"
 #include "cuda/sm90/backward/rows.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
 #include "cuda/support/statistics.h"
-#include "cuda/support/tiles.h"
 
 #define INSTANCE(NAME)                                                                             \
     (pass->f16 ? ordo_backward_##NAME##_f16(bucket, source)                                        \

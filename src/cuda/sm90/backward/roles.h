@@ -103,8 +103,8 @@ struct backward_step {
 
 /* ---- plan: one thread draws tickets and walks their chains ---- */
 
-/* Whether keys that no query sees have no chain: the pass carries sums (support/unseen.h), or wants
- * nothing of keys. */
+/* Whether keys that no query sees have no chain: the pass carries sums (support/unseen.cu), or
+ * wants nothing of keys. */
 ORDO_DEVICE bool no_unseen(const ordo_backward_args &args)
 {
     return args.carry.in || args.carry.out || !args.dk.data;

@@ -2,9 +2,8 @@
  */
 #include "cuda/sm90/backward/rows.h"
 
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/repair.h"
-#include "cuda/support/unseen.h"
 #include "cuda/tile/fragment.h"
 #include "plan/family_sm90.h"
 

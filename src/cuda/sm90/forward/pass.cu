@@ -1,11 +1,10 @@
 /* sm90/forward/pass.cu: launches the forward kernel that a pass needs. */
-#include "cuda/sm90/forward/pass.h"
+#include "cuda/sm90/passes.h"
 
 #include "cuda/sm90/forward/instances.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/repair.h"
 #include "cuda/support/sequences.h"
-#include "cuda/support/tiles.h"
 
 /* Dense, whole head sizes, no window, no sink, nothing added to scores: the dense kernel's. */
 static bool is_dense(const ordo_cuda_pass *pass)

@@ -12,7 +12,6 @@
 #include "cuda/sm90/forward/blocks.h"
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/forward/keep.h"
-#include "cuda/sm90/zero_rows.h"
 
 /* Tiles before this one are partial, for the rows of a warpgroup, by the window. */
 template <class Z> ORDO_DEVICE int varlen_partial_to(const forward_record &record, int first)

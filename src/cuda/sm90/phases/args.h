@@ -6,6 +6,7 @@
 
 #include "cuda/pass/panels.h"
 #include "cuda/support/common.h"
+#include "ordo/status.h"
 
 enum { PHASE_THREADS = 384 };
 
@@ -68,6 +69,11 @@ struct ordo_phase_chain_maps {
 
 struct ordo_phase_chains : ordo_phase_chain_maps, ordo_phase_product {
 };
+
+/* sm90/phases/leave.cu: copy the sums of `heads` key heads, from `head` on, from pass->phase to
+ * pass->carry. A row with a value that is not finite stays as it came in, and is marked for the
+ * repair. */
+ordo_status ordo_phase_leave(const ordo_cuda_pass *pass, int32_t head, int32_t heads);
 
 /* A kernel and its shared memory. */
 typedef struct ordo_phase_kernel {

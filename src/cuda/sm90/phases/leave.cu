@@ -1,11 +1,16 @@
 /* sm90/phases/leave.cu: copy the sums of dK and dV that are carried out from the workspace to the
  * caller, row by row, and only rows that are finite throughout. For head sizes above 256: several
  * blocks compute the columns of a row, and none knows whether those of the others are finite. */
-#include "cuda/sm90/phases/leave.h"
+#include "cuda/sm90/phases/args.h"
 #include "cuda/sm90/ptx.h"
 #include "cuda/support/launch.h"
 
 enum { WARPS = 8, THREADS = 32 * WARPS };
+
+typedef struct ordo_phase_left {
+    ordo_cuda_pass pass;
+    int32_t head, heads; /* key heads of the section */
+} ordo_phase_left;
 
 /* One row of `columns` f32 by one warp: copied, or marked as broken and left. */
 ORDO_DEVICE bool leave_row(float *to, const float *from, uint8_t *broken, int columns, int lane)

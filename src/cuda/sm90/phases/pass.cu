@@ -1,14 +1,13 @@
 /* sm90/phases/pass.cu: both passes by phases. Forward: panel after panel P and lse, then O.
  * Backward: row statistics, then panel after panel P and dS, dV and dK, dQ; or, if the plan says
  * so, dV, dK and dS in one kernel, and dQ. */
-#include "cuda/sm90/phases/pass.h"
+#include "cuda/sm90/passes.h"
 
 #include <cuda_runtime.h>
 
 #include "cuda/sm90/phases/instances.h"
-#include "cuda/sm90/phases/leave.h"
+#include "cuda/support/around.h"
 #include "cuda/support/launch.h"
-#include "cuda/support/repair.h"
 #include "cuda/support/sequences.h"
 #include "cuda/support/statistics.h"
 

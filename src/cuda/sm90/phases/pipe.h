@@ -13,7 +13,6 @@
 #include "cuda/sm90/phases/args.h"
 #include "cuda/sm90/pipeline.h"
 #include "cuda/sm90/wgmma.h"
-#include "cuda/sm90/zero_rows.h"
 #include "cuda/tile/mask.h"
 #include "cuda/tile/swizzle.h"
 

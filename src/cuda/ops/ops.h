@@ -1,9 +1,11 @@
-/* ops/memory.h: entries of the module's table for programs without CUDA of their own: memory,
- * streams, events. Each is one or two runtime calls; ordo/device.h has the contracts. */
-#ifndef CUDA_OPS_MEMORY_H
-#define CUDA_OPS_MEMORY_H
+/* ops/ops.h: entries of the module's table: memory, streams and events for programs without CUDA of
+ * their own, each one or two runtime calls; sums and digests. ordo/device.h has the contracts of
+ * those without a comment. */
+#ifndef CUDA_OPS_OPS_H
+#define CUDA_OPS_OPS_H
 
-#include "ordo/status.h"
+#include "ordo/digest.h"
+#include "ordo/sum.h"
 
 ordo_status ordo_cuda_alloc(void **memory, size_t bytes);
 ordo_status ordo_cuda_free(void *memory);
@@ -19,5 +21,13 @@ ordo_status ordo_cuda_event_destroy(void *event);
 ordo_status ordo_cuda_event_record(void *event, void *stream);
 ordo_status ordo_cuda_event_wait(void *stream, void *event);
 ordo_status ordo_cuda_event_elapsed(void *from, void *to, double *seconds);
+
+/* Launch a checked sum with at least one element. */
+ordo_status ordo_cuda_sum(const ordo_sum *sum, void *stream);
+
+/* Launch xxh64-pieces. The array of spans is the host's, all that it and the other arguments point
+ * to the device's; `pieces` has room for one digest per piece of all spans. */
+ordo_status ordo_cuda_digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
+                             uint64_t *digests, void *stream);
 
 #endif

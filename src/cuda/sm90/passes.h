@@ -1,0 +1,13 @@
+/* sm90/passes.h: both passes in the kernels of this set, by form (sm90/FOLDER/pass.cu). */
+#ifndef CUDA_SM90_PASSES_H
+#define CUDA_SM90_PASSES_H
+
+#include "cuda/pass/pass.h"
+#include "ordo/status.h"
+
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass);  /* head sizes up to 256 */
+ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass); /* up to 128 */
+ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass);
+ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass); /* in chains, too */
+
+#endif
