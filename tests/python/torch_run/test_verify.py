@@ -34,6 +34,10 @@ def net():
 
 DATA = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
 
+# verify() forks. At its first backward pass autograd starts threads that a fork loses if it finds a GPU, be it a
+# fake one of another test: so the first pass is here, before any test.
+torch.ones(1, requires_grad=True).backward()
+
 
 # ---- the module ----
 
