@@ -69,7 +69,7 @@ static inline void bias_compare_sums(attention_case *c, const ordo_plan *plan, i
             for (size_t at = 0; at < matrix; at++) {
                 const float sum = bias_summed(p, ds, b, h, at);
                 const float *got = c->call.dbias + case_bias_at(p, b, h) + at;
-                if (memcmp(got, &sum, sizeof sum) != 0) {
+                if (ordo_f32_bits(*got) != ordo_f32_bits(sum)) {
                     CHECK_FAIL("dbias of sequence %d, head %d, element %zu is %a, not %a", (int)b,
                                (int)h, at, (double)*got, (double)sum);
                     case_print(c);

@@ -43,7 +43,7 @@ ordo_status ordo_block_pipeline_plan(ordo_block_runner *r, const ordo_machine *m
         return ordo_fail(ORDO_ERR_MEMORY, "segments %" PRId64 ": not enough memory",
                          r->job.segments);
     for (int64_t i = 0; i < r->job.segments; i++)
-        for (int backward = 0; backward <= r->job.backward; backward++) {
+        for (int backward = 0; backward < (r->job.backward ? 2 : 1); backward++) {
             block_segment *s = &p->segments[i][backward];
             s->problem = ordo_block_segment(&r->job, i, backward);
             ORDO_TRY(plan_segment(r, s, machine));
