@@ -4,6 +4,7 @@
  *
  * 16k tokens in all, 1 GiB of workspace; all take turns in one process, the cache is flushed before
  * each; medians. bench/gpu/run phase_h200 reads the row of 8192. */
+#include "../../tests/cuda/handmade_pass.h"
 #include "forms.cuh"
 #include "timing.cuh"
 
