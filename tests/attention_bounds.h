@@ -62,7 +62,7 @@ static inline double gamma_of(double n)
 /* A logit, natural units. */
 typedef struct bound_logit {
     double x, x_error;
-    double slope, slope_error; /* of the soft cap */
+    double slope, slope_error; /* derivative of the soft cap */
 } bound_logit;
 
 /* One head of one sequence, in double. */

@@ -39,7 +39,7 @@ typedef struct attention_case {
     ordo_block_mask seen;    /* an element mask, or zeros, */
     void *seen_memory;       /* and where it lies */
     float *dlse;             /* set before case_open(): wanted */
-    double strength;         /* of q and k; 0 = 1 */
+    double strength;         /* factor of q and k; 0 = 1 */
     int poison;              /* byte that outputs and workspace are filled with; 0 = CASE_POISON */
     size_t q_count, k_count, v_count, o_count, lse_count, bias_count;
 } attention_case;

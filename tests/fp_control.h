@@ -25,7 +25,7 @@ static const uint64_t modes[] = { 1 << 22, 2 << 22, 3 << 22, 1 << 24, 1 << 25, 1
 static const uint64_t all_traps = 0x9f00; /* which a machine may not have */
 #elif defined(__x86_64__)
 #include <immintrin.h>
-/* of the vector unit, and above it of x87, which C libraries ask for the rounding */
+/* MXCSR, and above it the control word of x87, which C libraries ask for the rounding */
 static inline uint64_t control(void)
 {
     uint16_t x87;

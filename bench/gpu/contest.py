@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-CLOSE = 0.02  # of the norm of ours: results that are further away are wrong
+CLOSE = 0.02  # share of the norm of ours: results that are further away are wrong
 FLUSH_MS = 0.04  # 256 MB at 4.5 TB/s, less what the host needs to launch it
 SLOW_MS = 1000.0  # what takes longer is timed once
 REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError)  # ordo.Error is the first

@@ -18,7 +18,7 @@ class Shape:
     dim: int
     mask: str = "full"
     dtype: str = "bf16"
-    p: float = 0.0  # of dropout
+    p: float = 0.0  # probability of dropout
     window: tuple[int, int] | None = None  # left, right
     lengths: tuple[int, ...] = ()  # rows and columns of each sequence
     padded: bool = False  # to q_len; else sequences with lengths are packed

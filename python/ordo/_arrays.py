@@ -108,7 +108,7 @@ def _strides(name: str, array: Array) -> tuple[int, ...]:
     """Strides in elements; 0 where there is but one."""
     width, counts = array.itemsize, array.shape
     strides = [0 if count == 1 else x for count, x in zip(counts, array.strides)]
-    if counts[-1] == 1:  # of a single element NumPy may say anything
+    if counts[-1] == 1:  # NumPy gives the axis of a single element any stride
         strides[-1] = width
     if strides[-1] != width:
         raise Error(

@@ -26,7 +26,7 @@ _PREFIX = "ordo audit: "
 class AuditDifference:
     """The first element that differs."""
 
-    file: str  # of the record
+    file: str  # path of the record
     unit: str  # for people
     tensor: str  # "o", "lse", "dq", "dk", "dv" or "dsink"
     sequence: int
@@ -37,7 +37,7 @@ class AuditDifference:
     expected: float | None
     found_bits: int  # 16 of a tensor, 32 of lse and dsink
     expected_bits: int
-    elements: int  # of the unit that differ
+    elements: int  # how many differ in the unit
     damaged: tuple[str, ...]  # tensors of the file that are not what the recorder hashed
 
 
@@ -49,8 +49,8 @@ class Audit:
     key: str  # the numeric key of the pass; of a folder's files each once
     units: int
     checked: int
-    different: int  # of the checked ones
-    unknown: int  # of the checked ones: beside a NaN or infinity in an input
+    different: int  # checked units that differ
+    unknown: int  # checked units without an answer: beside a NaN or infinity in an input
     first: AuditDifference | None
     seconds: float
 

@@ -23,7 +23,7 @@ class Comparison:
     causes: tuple[str, ...]  # "batch", "seeds", "plan", "version", ..., "numerics"
     hint: str  # the causes for people
     steps: int  # compared: recorded in both files
-    equal_steps: int  # of these, before the first that differs
+    equal_steps: int  # compared steps before the first that differs
     weights: tuple[int, int]  # at that step: different ones, and all
     gradients: tuple[int, int]
     ignored: tuple[int, int]  # lines of A and of B that cannot be read

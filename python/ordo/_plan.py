@@ -47,7 +47,7 @@ class PlanInfo:
     backend: Backend
     forward_tile: Tile
     backward_tile: Tile
-    query_tiles: int  # of the longest sequence, backward
+    query_tiles: int  # backward tiles of the longest sequence
     key_tiles: int
     order: Order  # executed
     order_asked: Order  # equal, unless the shape made ordo replace it
@@ -69,11 +69,11 @@ class PlanInfo:
     note: str  # what was replaced and why, which levels fell and why
     dropout_mode: DropoutMode  # where to make the keep bits; changes no bit
     keep_bits_reused: bool  # the backward pass reads those of the forward pass, or makes its own
-    keep_bits_bytes: int  # of the keep bits; packed: at most
-    segments: int  # of rows; 0: none
-    segment_bytes: int  # of the keep bits of segments that are in memory at one time
+    keep_bits_bytes: int  # all keep bits; packed: at most
+    segments: int  # ranges of rows that a pass takes one after the other; 0: none
+    segment_bytes: int  # keep bits of the segments that are in memory at one time
     backward_form: Form  # how the backward pass is divided into products
-    forward_key: str  # of two plans of one problem: same key, same o and lse
+    forward_key: str  # two plans of one problem with the same key write the same o and lse
 
     @property
     def split(self) -> int:

@@ -33,7 +33,7 @@ class Dropout:
     """Dropout of probabilities. docs/design/dropout-bits.md defines which element gets which bit."""
 
     p: float = 0.0  # probability of dropping; 0 = no dropout
-    rounds: int = 0  # of Philox: 0 = 7, or 10
+    rounds: int = 0  # rounds of Philox: 0 = 7, or 10
     bits: int = 0  # random bits an element: 0 = 8, or 1..16
     keying: Keying = "ordo"
 

@@ -26,7 +26,7 @@ class Pattern(NamedTuple):
 
     causal: bool
     window: tuple[int, int] = (-1, -1)
-    keys: int | None = None  # of them the first ones only: a static cache is longer; None: all
+    keys: int | None = None  # only the first so many are seen: a static cache is longer; None: all
     valid: Tensor | None = None  # tokens of a padded batch, bool, (batch, key)
     packing: Tensor | None = None  # the sequence that each token belongs to, (batch, row)
     chunk: int | None = None  # tokens per chunk: a query sees keys of its own chunk; None: all
@@ -290,7 +290,7 @@ class Mask(Tensor):
     pattern: Pattern
     given: dict[str, Any]  # arguments of eager_mask()
     elements: Tensor | None
-    version: int  # of the elements when they were made
+    version: int  # what _version() gave when the elements were made
     last: Any  # the last call of attention_forward() that the next layer may repeat; None: none
 
     @staticmethod

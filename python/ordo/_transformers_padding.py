@@ -109,8 +109,8 @@ def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:
 
 
 class Tokens(NamedTuple):
-    rows: Tensor | None  # of the flattened batch; None: all
-    ends: Tensor  # of the sequences
+    rows: Tensor | None  # indices in the flattened batch; None: all
+    ends: Tensor  # where sequences end, after a first 0
     longest: int
 
 

@@ -24,7 +24,7 @@ from ._words import Keying
 
 __all__ = ["DropoutInfo", "export", "fill", "keep", "philox4x32", "query"]
 
-BLOCK_WORDS = 64  # of 16 rows x 128 columns
+BLOCK_WORDS = 64  # a block has 16 rows x 128 columns
 
 Numbers = Sequence[int] | Array | None
 
@@ -33,15 +33,15 @@ Numbers = Sequence[int] | Array | None
 class DropoutInfo:
     """Sizes of a problem's keep bits, and the parameters that decide them."""
 
-    blocks: int  # of 16 rows x 128 columns, over all sequences and heads
-    bytes: int  # of the packed bits: 256 a block
+    blocks: int  # 16 rows x 128 columns each, over all sequences and heads
+    bytes: int  # all packed bits: 256 a block
     elements: int
     keying: Keying
     rounds: int
     bits: int
     threshold: int  # keep if a draw of `bits` bits is below it
     p_used: float  # 1 - threshold / 2^bits
-    scale: float  # of kept elements
+    scale: float  # factor of kept elements
 
 
 class _Call:

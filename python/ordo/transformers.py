@@ -140,12 +140,12 @@ def attention_forward(
     ):  # fmt: skip
         _refuse_positions(position_ids, attention_mask)
     p = dropout if module.training else 0.0
-    if query.shape[0] != key.shape[0]:  # of which one is 1: learned queries of all sequences
+    if query.shape[0] != key.shape[0]:  # one of them is 1: learned queries of all sequences
         size = key.shape[0] if query.shape[0] == 1 else query.shape[0]
         query, key, value = (x.expand(size, -1, -1, -1) for x in (query, key, value))
     if query.dtype != value.dtype:  # rotary embeddings may have widened queries and keys
         query, key = query.to(value.dtype), key.to(value.dtype)
-    look: Any = None  # of a call about which its mask says all there is to know
+    look: Any = None  # what decides the call besides its mask; None: more than that does
     if (
         type(attention_mask) is Mask and attention_mask.elements is None
         and s_aux is None and learnable_sink is None and cu_seq_lens_q is None and cu_seq_lens_k is None
@@ -228,7 +228,7 @@ class _Last(NamedTuple):
     look: Any
     source: Tensor | None  # what the lists were made from
     version: Any
-    call: Call  # of tensors (batch, head, row, dim)
+    call: Call  # takes tensors (batch, head, row, dim)
 
 
 def _repeated(

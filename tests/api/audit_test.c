@@ -237,7 +237,7 @@ TEST(what_is_not_finite)
     d = check(cuda, &c, ORDO_AUDIT_FORWARD);
     CHECK(d.differs && d.column == 5 && d.found == 0x7fff && d.expected == kept);
     o[5] = kept;
-    v[c.v_count - 1] = 0x7f80; /* of the last key */
+    v[c.v_count - 1] = 0x7f80; /* infinity, in the last key's value */
     CHECK(ordo_audit_unit_count(cuda, &c.call, ORDO_AUDIT_FORWARD, &count) == ORDO_OK);
     CHECK_INT(ordo_audit_check(cuda, &c.call, ORDO_AUDIT_FORWARD, 0, count, &d),
               ORDO_ERR_UNSUPPORTED);

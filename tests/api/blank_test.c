@@ -7,7 +7,7 @@ enum { POISON = 0x5a };
 /* Tensors of a problem, each an allocation of its own size, NULL if it has no element. */
 typedef struct memory {
     ordo_call call;
-    int64_t count[5]; /* of q, k, v, o and lse, and of the gradients of the first three */
+    int64_t count[5]; /* elements of q, k, v, o and lse; dq, dk and dv are as q, k and v */
     float *q, *k, *v, *o, *dout, *dq, *dk, *dv;
 } memory;
 

@@ -379,7 +379,7 @@ static char *out_of_reach(size_t bytes)
     return memory;
 }
 
-enum { REACH = 1 << 20, PIECES = 24 }; /* of address space, for each of what a call names */
+enum { REACH = 1 << 20, PIECES = 24 }; /* bytes reserved for a pointer of a call; most pointers */
 
 static void name_everything(const ordo_problem *p, char *device, ordo_call *c)
 {

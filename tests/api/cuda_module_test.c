@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct outcome {
-    ordo_status status, again; /* of two calls in one process */
+    ordo_status status, again; /* first and second call in one process */
     int count;
     char path[1024], why[512], why_again[512];
 } outcome;

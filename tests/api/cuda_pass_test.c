@@ -167,7 +167,7 @@ TEST(strides_of_any_order)
     check_tensor(&pass.q, f->q, HEADS * ROWS * DIM, DIM, ROWS * DIM); /* head, row */
     CHECK_INT(with_strides(f, q, DIM, BATCH * DIM, ROWS * BATCH * DIM, &pass), ORDO_OK);
     check_tensor(&pass.q, f->q, DIM, BATCH * DIM, ROWS * BATCH * DIM);
-    CHECK_INT(with_strides(f, q, 0, 72, 8, &pass), ORDO_OK); /* of inputs, whatever they are */
+    CHECK_INT(with_strides(f, q, 0, 72, 8, &pass), ORDO_OK); /* inputs may overlap */
     CHECK_REFUSED(with_strides(f, q, 4, 72, 8, &pass), ORDO_ERR_ALIGN,
                   "q.stride[0] 4: backend cuda expects a multiple of 16 bytes");
     CHECK_REFUSED(with_strides(f, q, 8, 72, 12, &pass), ORDO_ERR_ALIGN, "q.stride[2] 12: ");
@@ -458,7 +458,7 @@ TEST(many_tiles)
     f->plan = make(&r);
     CHECK_REFUSED(ordo_cuda_pass_make(f->plan, ORDO_BACKWARD, &f->call, &pass),
                   ORDO_ERR_UNSUPPORTED, "batch 262144 x heads 64 x 17 query tiles");
-    pass = pass_of(f, ORDO_FORWARD); /* of 192 */
+    pass = pass_of(f, ORDO_FORWARD); /* forward tiles have 192 rows */
     ordo_plan_destroy(f->plan);
     r.problem.q_len = 128, r.problem.kv_len = 128 * 16 + 1;
     f->plan = make(&r);

@@ -24,7 +24,7 @@ typedef struct fake_head {
     uint32_t bh;
     const uint32_t *bits;
     float slope, sink; /* -inf: none */
-    float *logits;     /* of a row */
+    float *logits;     /* one row */
 } fake_head;
 
 static inline float fake_value(const ordo_cuda_pass *p, uint16_t half)

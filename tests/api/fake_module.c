@@ -85,7 +85,7 @@ static uint16_t *element(const ordo_cuda_tensor *t, int64_t b, int64_t row, int6
     return (uint16_t *)t->data + b * t->sequence + row * t->row + head * t->head;
 }
 
-static int64_t sequences_of(const ordo_cuda_pass *p) /* of a tensor */
+static int64_t sequences_of(const ordo_cuda_pass *p) /* packed sequences are one in a tensor */
 {
     return p->layout == ORDO_PACKED ? 1 : p->run.sequences;
 }
@@ -140,7 +140,7 @@ static ordo_status backward(const ordo_cuda_pass *p)
     const ordo_band *band = &p->run.band;
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     const int64_t tiles = heads * p->batch.tiles;
-    const int64_t columns = p->form == ORDO_FORM_FLASH ? ordo_pass_bucket(p) : 0; /* of dq_sum */
+    const int64_t columns = p->form == ORDO_FORM_FLASH ? ordo_pass_bucket(p) : 0; /* in dq_sum */
     if (!begin_pass(p))
         return ORDO_OK;
     for (int64_t x = 0; x < tiles; x++)

@@ -297,7 +297,7 @@ TEST(defaults_are_filled_in)
     CHECK_INT(r.total_kv, 200);
 
     p = good();
-    p.dropout.rounds = 10; /* of no effect without p: one meaning, one spelling */
+    p.dropout.rounds = 10; /* no effect without p, so resolved to 0: one meaning, one spelling */
     CHECK(ordo_problem_resolve(&p, &r) == ORDO_OK);
     CHECK_INT(r.dropout.rounds, 0);
 }

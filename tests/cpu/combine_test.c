@@ -117,7 +117,7 @@ TEST(parts_are_added_in_their_order)
 {
     static const ordo_backend backends[] = { ORDO_BACKEND_REF, ORDO_BACKEND_CPU };
     for (int x = 0; x < 2; x++) {
-        const float large = x ? 0x1p24f : 0x1p53f; /* of the type of the sums */
+        const float large = x ? 0x1p24f : 0x1p53f; /* beside which 1 is lost */
         const ordo_problem p = problem_of(ORDO_F32, KEYS);
         const size_t lines = (size_t)(p.batch * p.heads * ROWS), count = lines * 24;
         float *o[PARTS], *lse = case_alloc(lines, 4), *merged = case_alloc(lines, 4);

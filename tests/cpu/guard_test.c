@@ -11,7 +11,7 @@
 /* Memory whose last byte is the last before a page that nobody may touch. */
 typedef struct guarded {
     char *pages;
-    size_t bytes; /* of the pages */
+    size_t bytes; /* size of the mapping */
     void *place;  /* the pointer that leads here for now */
     void *usual;  /* and what it was before */
 } guarded;

@@ -168,7 +168,7 @@ TEST(a_soft_cap_is_accurate_relative_to_itself)
                                 .to_cap = (float)copysign(ratio, scale),
                                 .keep_scale = 1 };
         float s[16], logits[16], slopes[16];
-        for (int r = 0; r < 16; r++) { /* of any size that scale and softcap leave normal */
+        for (int r = 0; r < 16; r++) { /* any scores that scale and softcap leave normal */
             const double y =
                 ldexp(1.5 + check_uniform(&state) / 2, (int)check_between(&state, -40, 6));
             s[r] = (float)(r % 2 ? y * cap / scale : -y * cap / scale);

@@ -8,7 +8,7 @@ enum { SEQUENCES = 3, MOST = 300, PAGE_MOST = 300, CASES = 100 };
 
 /* A training pass over each sequence by itself: dense, causal. */
 typedef struct training {
-    ordo_problem problem; /* of one sequence; q_len is set for each */
+    ordo_problem problem; /* one sequence; q_len is set for each */
     ordo_backend backend;
     int64_t length[SEQUENCES];
     float slopes[16], sink[16];

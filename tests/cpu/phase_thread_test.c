@@ -56,7 +56,7 @@ TEST(large_heads)
  * so it does not go with the others. Orders that walk upwards, or nothing goes together. */
 TEST(not_finite)
 {
-    enum { PLACE = 70 }; /* of a row, or of a key; tiles have 64 rows and 128 columns */
+    enum { PLACE = 70 }; /* row or key that is not finite; tiles have 64 rows and 128 columns */
     for (int x = 0; x < 4; x++) {
         attention_case c = { .problem = ORDO_PROBLEM_INIT, .call = ORDO_CALL_INIT };
         ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;

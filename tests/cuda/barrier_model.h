@@ -26,7 +26,7 @@ enum {
     MODEL_BARRIERS = 20,
     MODEL_STAGES = 16,
     MODEL_NAMED = 12,
-    MODEL_WARPS = 32, /* of all blocks; a mask of them has 32 bits */
+    MODEL_WARPS = 32, /* in all blocks; a mask of them has 32 bits */
     MODEL_BLOCKS = 2,
     MODEL_ROLES = 6,
     MODEL_UNITS = 6, /* most of one schedule */
@@ -139,10 +139,10 @@ typedef struct model {
     model_kernel kernel[1]; /* a copy: faults are planted in it */
     uint64_t random;
     int units[MODEL_BLOCKS], steps[MODEL_BLOCKS][MODEL_UNITS], all[MODEL_BLOCKS];
-    int ticket[MODEL_BLOCKS][MODEL_UNITS];    /* of all blocks together */
-    int begins[MODEL_BLOCKS][MODEL_UNITS][2]; /* of a warpgroup: the first step it sees, */
+    int ticket[MODEL_BLOCKS][MODEL_UNITS];    /* counted over all blocks */
+    int begins[MODEL_BLOCKS][MODEL_UNITS][2]; /* the first step that each warpgroup sees, */
     int closes[MODEL_BLOCKS][MODEL_UNITS][2]; /* and the last */
-    int turn_of[MODEL_BLOCKS * MODEL_UNITS][MODEL_STEPS]; /* of a ticket at a tile */
+    int turn_of[MODEL_BLOCKS * MODEL_UNITS][MODEL_STEPS]; /* by ticket and tile */
     int turns[MODEL_STEPS];
     int warps, copies;
     model_warp warp[MODEL_WARPS];
@@ -433,7 +433,7 @@ static inline void model_halve(model_kernel *kernel)
         if (kernel->roles[r].warps == 4)
             kernel->roles[r].warps = 2;
         for (int pc = 0; program[pc].op != M_STOP; pc++)
-            program[pc].warps /= 2; /* of named barriers */
+            program[pc].warps /= 2; /* those that meet at a named barrier */
     }
 }
 

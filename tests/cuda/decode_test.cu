@@ -13,9 +13,9 @@
 
 /* What a case draws beside its shape. */
 struct decoding {
-    std::vector<int32_t> q_lens, kv_lens, starts; /* of each sequence */
+    std::vector<int32_t> q_lens, kv_lens, starts; /* one for each sequence */
     int page_rows = 0;                            /* 0: no pages */
-    int left = -1;                                /* of the window */
+    int left = -1;                                /* left side of the window; -1: open */
     bool softcap = false, slopes = false, sink = false, starts_given = false;
 };
 

@@ -89,7 +89,7 @@ static ordo_problem problem_of(int dim, int heads, int kv_heads, ordo_layout lay
     p.kv_heads = kv_heads;
     p.head_dim = dim;
     p.dropout.p = 0.15;
-    p.shard.heads_total = 3 * heads; /* of a model with more heads */
+    p.shard.heads_total = 3 * heads; /* the model has more heads than this shard */
     p.shard.head0 = heads;
     return p;
 }

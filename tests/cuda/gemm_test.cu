@@ -112,7 +112,7 @@ static uint32_t wanted(const problem &p, int64_t row, int64_t column)
 
 struct result {
     int64_t stride;
-    int bytes; /* of an element */
+    int bytes; /* per element */
     std::vector<uint8_t> c;
     uint32_t at(int64_t row, int64_t column) const
     {

@@ -11,10 +11,10 @@
 
 typedef enum grid_block_kind {
     GRID_NO_BLOCKS,
-    GRID_CHUNKS,    /* of `size` columns */
+    GRID_CHUNKS,    /* chunks have `size` columns */
     GRID_DOCUMENTS, /* two in each `size` columns */
     GRID_PREFIX,    /* `size` columns, and those up to the row's own */
-    GRID_INTERVALS, /* of any length up to 2 `size`, some of them empty */
+    GRID_INTERVALS, /* lengths up to 2 `size`, some of them 0 */
     GRID_SPARSE,    /* whole blocks, `size` of 256 */
     GRID_BAND,      /* columns row + low to row + high: what a mask or a window shows */
     GRID_ELEMENTS,  /* as elements only: squares of 64 that are empty, whole or drawn, `size` of 256

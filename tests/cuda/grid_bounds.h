@@ -37,16 +37,16 @@
 
 /* Sums over the terms of each element. */
 typedef struct grid_sums {
-    float *worst;  /* of limits */
-    float *f32;    /* of limits, without roundings to the element type */
-    float *square; /* of the squares of these roundings, in units of u */
+    float *worst;  /* limits */
+    float *f32;    /* limits, without roundings to the element type */
+    float *square; /* squares of these roundings, in units of u */
 } grid_sums;
 
 /* One head of one sequence. */
 typedef struct grid_head {
     const ordo_problem *p; /* resolved */
     const grid_blocks *blocks;
-    int64_t sequence, head; /* of them */
+    int64_t sequence, head; /* indices in the problem */
     int64_t rows, cols, group, diagonal, dim, v_dim;
     double u, floor, slope, keep_scale;
     double sink;               /* -inf: none */

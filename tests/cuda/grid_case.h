@@ -62,7 +62,7 @@ static inline bool grid_by_phases(const ordo_problem *p)
 
 typedef struct grid_case {
     ordo_problem problem; /* kv_heads, kv_len and v_head_dim filled in */
-    ordo_order order;     /* of sums; 0: the plan's choice, and then `group` is not read */
+    ordo_order order;     /* order of sums; 0: the plan's choice, and then `group` is not read */
     int64_t group;
     int32_t q_lens[GRID_BATCH_MAX], kv_lens[GRID_BATCH_MAX];
     int32_t cu_q[GRID_BATCH_MAX + 1], cu_kv[GRID_BATCH_MAX + 1];
@@ -77,7 +77,7 @@ typedef struct grid_case {
     ordo_block_mask *mask; /* made from them by grid_open() */
     bool plain, bits_given, by_pointer, dlse;
     bool nan_padding;          /* else large numbers */
-    double strength;           /* of q and k */
+    double strength;           /* factor of q and k */
     int64_t head_gap, row_gap; /* elements between heads and rows; both 0: contiguous */
     uint64_t seed, offset;
     unsigned char *data[GRID_TENSORS];

@@ -9,7 +9,7 @@
 typedef struct grid_errors {
     double element[GRID_TENSORS], mean[GRID_TENSORS];
     size_t wrong[GRID_TENSORS];  /* elements */
-    grid_place at[GRID_TENSORS]; /* of the largest, and its values */
+    grid_place at[GRID_TENSORS]; /* where the largest error is, and its values */
     double got[GRID_TENSORS], exact[GRID_TENSORS];
     double dsink; /* the largest of dsink_parts */
     int64_t dsink_at;

@@ -60,7 +60,7 @@ typedef struct grid_rule {
     bool alibi, dlse, sinks;
     ordo_dropout dropout;
     bool bits_given;
-    bool some_heads; /* of a problem with more heads */
+    bool some_heads; /* a part of the heads of a larger problem */
     bool some_rows;  /* from GRID_ROW0 and GRID_COL0 on, of longer sequences */
     ordo_order order;
     bool whole_heads; /* groups of the order as large as they are by default, not of two */

@@ -20,7 +20,7 @@ typedef struct grid_piece {
 typedef struct grid_lab {
     ordo_backend backend;
     bool cuda;             /* that one is */
-    void *stream, *side;   /* of a device */
+    void *stream, *side;   /* CUDA streams */
     ordo_machine *machine; /* NULL: the host */
     grid_piece workspace, bits, copy, sums;
 } grid_lab;

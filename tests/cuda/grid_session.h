@@ -20,7 +20,7 @@ enum {
 
 typedef struct refusal {
     char text[TEXT_SIZE]; /* numbers replaced, so that alike ones are counted together */
-    int64_t count, first; /* of combinations */
+    int64_t count, first; /* combinations refused with it, and the first one's number */
 } refusal;
 
 typedef struct session {
@@ -47,7 +47,7 @@ typedef struct session {
     int64_t passed, failed, refused, in_part, left_out, passes;
     struct {
         const char *word;
-        int64_t count; /* of combinations with it in their description that passed */
+        int64_t count; /* combinations with it in their description that passed */
     } features[GRID_FEATURES];
     double worst[GRID_TENSORS], mean[GRID_TENSORS], worst_dsink;
     refusal refusals[REFUSALS_MAX];

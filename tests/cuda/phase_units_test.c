@@ -12,9 +12,9 @@ enum {
     GROUP = 2,
     HEADS = KV_HEADS * GROUP,
     LONGEST = 530,
-    COLUMNS = 768, /* of a row of scores */
-    TILES = 13,    /* of queries, of one head */
-    KEYS = 1700,   /* of all sequences */
+    COLUMNS = 768, /* LONGEST in whole tiles */
+    TILES = 13,    /* query tiles of one head, over all sequences */
+    KEYS = 1700,   /* room for the keys of all sequences */
     ROWS = 1400
 };
 

@@ -108,7 +108,7 @@ TEST(gradient_is_summed_by_heads_then_sequences)
     for (int x = 0; x < 4; x++) {
         attention_case c = plain(70, 150, dims[x % DIMS]);
         ordo_problem *p = &c.problem;
-        p->batch = 3; /* of two, the order of sums is none */
+        p->batch = 3; /* the sum of two is the same in any order */
         p->bias = (ordo_bias) { true, x & 1, x & 2, x & 1 ? ORDO_BF16 : ORDO_F32 };
         p->layout = x % 2 ? ORDO_PADDED : ORDO_DENSE;
         p->mask = x == 2 ? ORDO_MASK_FULL : ORDO_MASK_CAUSAL;

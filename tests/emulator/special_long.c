@@ -57,7 +57,7 @@ TEST(lg2)
 {
     compare("lg2", sum_of(ordo_emulator_lg2, 0), sum_of(ordo_emulator_lg2, 0x80000000u));
 }
-TEST(rcp) /* of a negative number it is that of the positive one, but for the sign: see the code */
+TEST(rcp) /* rcp(-x) is -rcp(x), as a sample shows: only positive x are summed */
 {
     compare("rcp", sum_of(ordo_emulator_rcp, 0), fingerprint_of("rcp").negative);
     for (uint32_t i = 0; i < 1u << 31; i += 127) {

@@ -89,7 +89,7 @@ TEST(turn_taken_twice)
 
 TEST(dead_tile_visited)
 {
-    make_right(); /* of a full mask: under a causal one key tile 1 must not visit query tile 0 */
+    make_right(); /* right for a full mask: a causal one hides query tile 0 from key tile 1 */
     CHECK_REFUSED(judge(0), ORDO_ERR_INTERNAL, "key tile 1 step 0: visits dead tile 0");
 }
 

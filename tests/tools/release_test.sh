@@ -8,7 +8,7 @@ version=$("$ORDO_SOURCE/tools/release" --version)
     echo "the command is not of version $version"
     exit 1
 }
-"$ORDO_SOURCE/tools/release" --check version # of this tree; the rest is for the day of a release
+"$ORDO_SOURCE/tools/release" --check version # this tree; the rest is for the day of a release
 
 mkdir -p "$tree/tools" "$tree/include/ordo" "$tree/debian" "$tree/tests/data/digests"
 cp "$ORDO_SOURCE/tools/release" "$tree/tools"

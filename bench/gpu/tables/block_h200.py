@@ -38,7 +38,7 @@ SHAPES += [(16384, 4096), (16384, 8192), (32768, 4096)]
 LARGE = [(16384, 16384), (32768, 12288)]
 BOTH = ("bf16", "fp8")  # one after the other: an early end leaves whole shapes
 FUSING = ("none", "sequential", "fused", "overlapped", "overlapped-qkv")
-GIVEN = tuple(mode for mode in FUSING if mode != "fused")  # of generators that no pass has inside
+GIVEN = tuple(mode for mode in FUSING if mode != "fused")  # for generators that no pass has inside
 WAYS = {"as it is": {}, "small tiles": {"small_tiles": True}, "SM target 124": {"sm_target": 124}}
 TITLES = {
     "figure": "ms of a pass", "paper": "ms of a pass", "more": "ms of a pass",

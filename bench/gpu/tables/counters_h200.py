@@ -69,7 +69,7 @@ ROWS = (
     ("phase", "backward", 192, 128),
 )
 STREAMS = ("read", "write", "l2")
-SECONDS = 1.0  # of NVML, a row
+SECONDS = 1.0  # for which NVML's counters watch a row
 
 # ---- the count ----
 

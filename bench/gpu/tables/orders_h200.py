@@ -29,7 +29,7 @@ ORDERS = {  # by name: choices of the plan
     "symmetric.waves": {"order": "symmetric", **WAVES},
 }
 COLOURS = "#c0392b #2e86c1 #28b463 #8e44ad #a04000 #d68910 #34495e #7dcea0 #bb8fce".split()
-NEAR = 0.03  # of the time of the fastest order
+NEAR = 0.03  # share of the fastest order's time: a choice that loses at most this is a hit
 TIE = 0.02  # predictions that differ by less are equal: then the first of ORDERS is chosen
 DEFAULTS = {"warmup": 20, "rep": 40}
 

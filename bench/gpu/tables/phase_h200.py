@@ -24,7 +24,7 @@ from show import Column, figure, speed
 LONG = 131072
 MATMUL = 690.0  # TFLOP/s of the 8192^3 product by which bars are stated
 OTHERS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
-BARS = {  # of 512 at 8k: must, aim
+BARS = {  # head size 512 at 8k, in TFLOP/s: must, aim
     ("_fwd", "full"): (380, 480), ("_fwd", "causal"): (360, 480),
     ("_bwd", "full"): (480, 540), ("_bwd", "causal"): (440, 540),
 }  # fmt: skip

@@ -22,7 +22,7 @@ from show import Column, over, time_over
 
 CPU = True
 DEFAULTS = {"rounds": 8}
-STEPS = 4  # of a turn
+STEPS = 4  # per turn
 KINDS = {"ordo": "ordo", "sdpa": "sdpa", "strict": "sdpa-deterministic"}
 BACKENDS = {"": "", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
 WAYS = {"ordo": ("",), "sdpa": ("", "flash", "cudnn"), "strict": ("", "flash")}

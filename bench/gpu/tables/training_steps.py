@@ -37,7 +37,7 @@ from show import Column, over, time_over
 
 CPU = True
 DEFAULTS = {"rounds": 5}
-STEPS = 5  # of a way in a turn
+STEPS = 5  # per turn of a way
 BACKENDS = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION",
             "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}  # fmt: skip
 BLOCKS = {"every 10": (20, 1.02), "calls": (100, 1.005)}  # steps of a turn, bar

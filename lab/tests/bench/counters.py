@@ -98,7 +98,7 @@ def test_count_is_that_of_the_model():
     for dim in (128, 192, 256):  # in chains, with row statistics
         phase = bench.own("phase", "backward", dim) - 8 / 64 - 14 * dim * once - zeros(dim)
         assert abs(phase - model[dim]["phase"]) < 1e-9
-    tiles = 4 * 256 / 80 + 4 * 256 / 128  # of apart that fit best; the kernel has 64 for 80
+    tiles = 4 * 256 / 80 + 4 * 256 / 128  # apart's tiles that fit best; the kernel has 64 for 80
     assert abs(tiles - model[256]["apart"]) < 1e-9
     assert bench.phase_product(384) == 2 * 2 + 6 and bench.phase_product(448) == 2 * 2 + 7
 

@@ -76,7 +76,7 @@ TEST(hidden_bits_are_not_made)
         ordo_block_runner *runner = runner_of(&job);
         memset(runner->bits[0], UNTOUCHED, runner->keep_bits_bytes);
         CHECK_INT(ordo_block_forward(runner, ORDO_BLOCK_SEQUENTIAL), ORDO_OK);
-        for (int block = 0; block < DOWN * ACROSS; block++) { /* of the first head */
+        for (int block = 0; block < DOWN * ACROSS; block++) { /* blocks of the first head */
             const uint32_t word = runner->bits[0][block * BLOCK_WORDS];
             const bool hidden = causal && block % ACROSS == 1 && block / ACROSS < 128 / 16;
             CHECK((word == UNTOUCHED * 0x01010101u) == hidden);

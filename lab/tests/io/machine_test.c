@@ -149,7 +149,7 @@ TEST(planner_counts_what_the_closed_forms_count)
             CHECK_NEAR(2.0 * (double)(phase.loads + phase.stores) / scores / b.phase, 1,
                        dims[i] % 256 == 0 ? once : 0.2);
         const ordo_form_counts counts = ordo_forms_count(dims[i], dims[i], ORDO_SM90_SHARED);
-        const ordo_form form = ordo_form_choose(&counts, dims[i]); /* of plans */
+        const ordo_form form = ordo_form_choose(&counts, dims[i]); /* the form that plans use */
         CHECK(b.used == (form == ORDO_FORM_PHASE   ? ORDO_IO_PHASE
                          : form == ORDO_FORM_APART ? ORDO_IO_APART
                                                    : ORDO_IO_FLASH));

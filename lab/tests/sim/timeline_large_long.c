@@ -230,7 +230,7 @@ TEST(auto_finds_the_least_makespan)
         }
         ordo_order order = ORDO_ORDER_DEFAULT;
         const int before = check_failures;
-        s.order = (ordo_order)check_between(&seed, -5, 50); /* of no influence */
+        s.order = (ordo_order)check_between(&seed, -5, 50); /* must have no influence */
         CHECK(ordo_schedule_auto(&s, &order) == ORDO_OK);
         CHECK_INT(order, best_by_hand(s));
         chosen[order]++;

@@ -39,7 +39,7 @@ class Schedule:
     window: tuple[int, int] | None = None  # key tiles left and right of the diagonal; -1 = open
     workers: int = 0  # 0 = key_tiles
     order: Order | Literal["auto"] = "auto"  # auto: the least makespan
-    group: int | Literal["waves"] = 0  # of shift and symmetric: 0 = waves
+    group: int | Literal["waves"] = 0  # key tiles in a group of shift and symmetric; 0 = waves
     accumulators: int = 0  # 0 = 1
     issue: Issue = "default"
     section: int = 0  # heads a section of issue "key"; 0 = all
@@ -47,7 +47,7 @@ class Schedule:
     compute: int = 10
     reduce: int = 5
     latency: int = 0
-    compute_partial: int = 0  # of partial tiles; 0 = compute
+    compute_partial: int = 0  # cost of a partial tile; 0 = compute
     overlap: int = 0  # reductions in flight during the computation; 0 = serial
     record: bool = False  # keep every step, for Timeline.steps and Timeline.critical
 

@@ -22,13 +22,13 @@ _LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
 class Call:
     """One key head of a call, with the query heads that share it: copies of its tensors."""
 
-    calls = 0  # of the step
+    calls = 0  # all calls of the step
 
     def __init__(
         self, plan: Plan, key_head: int, tensors: dict[str, Tensor], lists: Lists, number: int
     ) -> None:
         self.plan, self.key_head, self.tensors = plan, key_head, tensors
-        self._number = number  # of backward passes before it
+        self._number = number  # backward passes of the step before it
         self.rng = None if lists.rng is None else lists.rng.clone()
         given = {name: getattr(lists, name) for name in _LENGTHS}
         self.lengths = {name: x.clone() for name, x in given.items() if x is not None}
@@ -85,7 +85,7 @@ class Calls:
 
     def _saw(self, tensors: dict[str, Tensor | None], given: Given) -> None:
         if not self._due or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-            return  # of a graph, whose tensors are those of its last replay
+            return  # a graph's tensors are those of its last replay
         (flags, _, more, *_), (q, k, v) = given, (tensors[x] for x in "qkv")
         lists = lists_of(flags, more)
         rows = {name: saved_rows_first(flags, name, x) for name, x in tensors.items() if x is not None}

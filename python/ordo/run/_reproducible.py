@@ -43,7 +43,7 @@ class Reproducible:
 
     settings: tuple[Setting, ...]
     problems: tuple[str, ...]  # what could not be set any more, and what to do about it
-    operations: tuple[Operation, ...]  # of the model, step and optimizer: no deterministic form
+    operations: tuple[Operation, ...]  # those used that have no deterministic form
     not_covered: tuple[str, ...] = _NOT_COVERED  # on what bits depend whatever is set
     _undo: tuple[Callable[[], None], ...] = field(repr=False, compare=False, default=())
 

@@ -24,7 +24,7 @@ class Verdict:
     first: str | None  # the first thing that differs, in the order it was computed
     run: int | None  # in which run it differed from run 0
     runs: int
-    digests: dict[str, str] = field(repr=False)  # of run 0: "loss", then gradients by parameter
+    digests: dict[str, str] = field(repr=False)  # run 0: "loss", then gradients by parameter
     module: str | None = None  # whose output differed first in the forward pass
     rank: int | None = None  # on which it differed; None without ranks
     kills: int = 0  # processes that were killed

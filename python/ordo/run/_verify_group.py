@@ -26,8 +26,8 @@ import torch
 from .._library import Error
 from ._verify_run import Run, run_step
 
-_GROUP_TIMEOUT = timedelta(minutes=5)  # of a rank that waits for another
-_LATEST = 0.9  # of the time of an undisturbed run: a later kill would often miss
+_GROUP_TIMEOUT = timedelta(minutes=5)  # the longest that a rank waits for another
+_LATEST = 0.9  # share of an undisturbed run's time: a later kill would often miss
 _MOST_MISSES = 10  # in one run; then it goes on with fewer kills
 
 

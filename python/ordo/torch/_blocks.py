@@ -297,7 +297,7 @@ def _elements(mask: Any, some: Any, rows: int, columns: int) -> tuple[Tensor, Te
     def element(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return torch.as_tensor(mask.mask_mod(b, h, row, column), device=device)
 
-    # Of single elements, as the words of the rule have it.
+    # Rules are written for single elements.
     each = torch.vmap(torch.vmap(torch.vmap(element, (None, None, None, 0)), (None, None, 0, None)))
     b, h, i, j = torch.from_numpy(np.ascontiguousarray(some)).to(device)
     inner = torch.arange(BLOCK, device=device)

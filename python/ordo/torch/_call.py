@@ -29,7 +29,7 @@ _autocasts = torch._C._is_any_autocast_enabled
 
 # Types of numbers that are known as they are; rules_of() converts or refuses others, which may
 # compare equal.
-_SIDES = {int, bool, type(None)}  # of a window
+_SIDES = {int, bool, type(None)}  # types of a window's sides
 _REALS = {int, float, bool, type(None)}
 _TRUTHS = {int, bool, str, type(None)}
 CACHED = 4096

@@ -15,7 +15,7 @@ from . import _front as f
 from ._call import arguments, fill_width, prepare
 from ._inputs import Lists, Rules, call_of, sequences
 
-_SHARE = 1 / 8  # of the free memory, unless set_keep_bits_memory() says otherwise
+_SHARE = 1 / 8  # share of the free memory, unless set_keep_bits_memory() says otherwise
 _limit: int | float = _SHARE
 
 

@@ -34,7 +34,7 @@ SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, A
     1 << x for x in range(15, 28)
 )
 
-_REVISION = 11  # of what the operators take, as in front.c
+_REVISION = 11  # changes with what the operators take; as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)

@@ -24,7 +24,7 @@ class Rules(NamedTuple):
     max_kv: int
     scale: float
     mask: str
-    left: int  # of the window, inclusive; -1 = open
+    left: int  # left side of the window, inclusive; -1 = open
     right: int
     softcap: float
     dropout_p: float
@@ -43,7 +43,7 @@ class Lists(NamedTuple):
     sequence_ids: Tensor | None = None
     slopes: Tensor | None = None
     bits: Tensor | None = None  # keep bits that were made ahead
-    block_start: Tensor | None = None  # of a block mask; _blocks.py
+    block_start: Tensor | None = None  # the lists of a block mask: _blocks.py
     block_key: Tensor | None = None
     block_first: Tensor | None = None
     block_last: Tensor | None = None
@@ -52,7 +52,7 @@ class Lists(NamedTuple):
     sink: Tensor | None = None
 
 
-_FLAGS = (  # of Lists
+_FLAGS = (  # in the order of Lists
     f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES, f.BITS,
     f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SEEN, f.BIAS, f.SINK,
 )  # fmt: skip
@@ -193,7 +193,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0,
     }  # fmt: skip
     rows, columns = q.shape[-3], k.shape[-3]
     for name, x, last in (("seen", lists.seen, (seen_bytes(rows, columns),)), ("bias", lists.bias, (rows, columns))):
-        if x is not None and not packed:  # of packed sequences the longest are not known here
+        if x is not None and not packed:  # the longest of packed sequences are not known here
             shared = (1 if own == 1 else each for own, each in zip(x.shape, (batch, heads)))
             kind = torch.uint8 if name == "seen" else q.dtype if x.dtype == q.dtype else torch.float32
             expected[name] = ((*shared, *last), kind)

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _front as f
 from ._inputs import Lists, Rules, call_of, check, opened, sequences
 
-_ROWS, _COLUMNS, _WORDS = 16, 128, 64  # of a block of keep bits (docs/design/dropout-bits.md)
+_ROWS, _COLUMNS, _WORDS = 16, 128, 64  # a block of keep bits (docs/design/dropout-bits.md)
 
 f.library.define(
     f"kept_elements(Tensor q, Tensor k, Tensor v, {f.CALL}) -> Tensor",

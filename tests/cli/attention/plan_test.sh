@@ -141,7 +141,7 @@ counted() { # what the I/O model adds to the form
     line=$("$ORDO" plan ${wide/512/256} --dropout 0.1 --line)
     status 0 plan --read "$line" # without a machine
     prints "backward form  chain"
-    line=$(sed 's/bq=128 bk=256/bq=64 bk=64/; s/b128x256/b64x64/' <<<"$line") # of 0.1.0
+    line=$(sed 's/bq=128 bk=256/bq=64 bk=64/; s/b128x256/b64x64/' <<<"$line") # as 0.1.0 wrote it
     refuses 3 "backward_tile 64x64: backend cuda expects 128x256" plan --read "$line"
     status 0 plan $wide --workspace-limit 100m
     prints "of 1 key heads"

@@ -97,7 +97,7 @@ def attempt(name):
             return "refused", str(error)
     for given in inputs(made["eager"]):
         try:
-            torch.manual_seed(1)  # of models that draw
+            torch.manual_seed(1)  # some models draw
             with torch.no_grad():
                 expected = tensors(made["eager"](**given))
         except Exception as error:  # not what this model takes

@@ -43,8 +43,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "dout": ("dense", "expanded", "strided", "of lse", "of both", "lse expanded", "negative"),
 }  # fmt: skip
 
-EMPTY = ("no keys", "no rows", "no sequence")  # of lengths
-WITHOUT_LSE = ("dense", "expanded", "strided", "negative")  # of dout
+EMPTY = ("no keys", "no rows", "no sequence")  # kinds of "lengths"
+WITHOUT_LSE = ("dense", "expanded", "strided", "negative")  # kinds of "dout" without dlse
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PLAIN = {
     "eager", "again", "no_grad", "inference", "autocast", "threads", "checkpoint",
@@ -191,7 +191,7 @@ class Case:
     v: Tensor = field(init=False)
     bias: Tensor | None = field(init=False, default=None)
     sink: Tensor | None = field(init=False, default=None)
-    keywords: dict[str, Any] = field(init=False)  # of attention()
+    keywords: dict[str, Any] = field(init=False)  # arguments of attention()
     rng: tuple[int, int] = (0, 0)  # seed and offset of dropout
     function: Callable[..., Any] = field(init=False)
 

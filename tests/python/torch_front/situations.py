@@ -333,7 +333,7 @@ CUDA: dict[str, Callable[[Case], Results]] = {
 
 # ---- the table ----
 
-MODES = {"auto": "auto", "little memory": "sequential"}  # of keep bits
+MODES = {"auto": "auto", "little memory": "sequential"}  # values of ORDO_DROPOUT_MODE
 
 
 class Found(NamedTuple):
@@ -341,7 +341,7 @@ class Found(NamedTuple):
 
     wrong: list[str]
     count: int
-    refused: int  # of `count`, by the words expected
+    refused: int  # cases of `count` that were refused with the words expected
 
 
 def table(situation: str, count: int, seed: int, pairs: bool = False) -> Found:
@@ -354,7 +354,7 @@ def table(situation: str, count: int, seed: int, pairs: bool = False) -> Found:
             said = run(case)
             if words:
                 said = [f"not refused: expected {words!r}"]
-        except Exception as error:  # of any kind: a case that is allowed does not raise
+        except Exception as error:  # any kind is wrong: a case that is allowed does not raise
             expected = words != "" and words in str(error)
             refused += expected
             said = [] if expected else [f"{type(error).__name__}: {str(error)[:300]}"]

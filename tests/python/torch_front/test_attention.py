@@ -58,7 +58,7 @@ def test_windows_of_every_kind():
     [
         ((-1, -1), (None, (None, None), torch.tensor([-1, -1]), [-2, -2])),
         ((3, -1), ((3, None), (3, -100), np.array((3, -100)))),
-        ((-1, 2), ((-7, 2), torch.tensor((-7, 2)))),  # of any size, as with FlashAttention
+        ((-1, 2), ((-7, 2), torch.tensor((-7, 2)))),  # any negative size, as FlashAttention has it
     ],
 )
 def test_a_side_of_a_window_may_be_open(same_as, windows):
@@ -372,7 +372,7 @@ def test_many_more_rows_than_the_longest_sequence_at_a_head_size_that_is_filled_
     assert torch.allclose(o[:9], seen, atol=1e-6) and not o[9:].any() and (lse[:, 9:] == -torch.inf).all()
     assert dq.shape == given[0].shape and not dv[1:].any()
     score = torch.einsum("ihd,hd->hi", given[0][:9], given[1][0].repeat_interleave(2, 0)) * 192**-0.5
-    assert torch.allclose(lse[:, :9], score, atol=1e-5)  # of the one key, with the scale of the size given
+    assert torch.allclose(lse[:, :9], score, atol=1e-5)  # the one key's logit, scaled by the size given
 
 
 def test_used_lengths_that_cannot_be_looked_at_are_clamped():

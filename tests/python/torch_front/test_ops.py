@@ -117,4 +117,4 @@ def test_compiled_for_any_length_with_checkpoints(p):
             o = function(*inputs)
             results.append([o, *torch.autograd.grad(o.sum(), inputs)])
         for x, y in zip(*results):
-            assert torch.allclose(x, y, atol=1e-6)  # of another mask they would differ by far
+            assert torch.allclose(x, y, atol=1e-6)  # with another mask they would differ by far

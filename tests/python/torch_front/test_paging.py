@@ -283,7 +283,7 @@ def test_continuous_batching_of_transformers(
     ) -> Any:
         ends = kwargs["cu_seq_lens_q"]
         out = ordo._transformers_paged.paged_forward(module, query, key, value, *rest, **kwargs)
-        real = slice(0, int(ends[1]))  # of the one sequence
+        real = slice(0, int(ends[1]))  # rows of the one sequence
         found = (
             query[0, :, real],
             key[0, :, real],

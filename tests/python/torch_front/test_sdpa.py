@@ -64,7 +64,7 @@ def test_fp64_and_dropout_still_run_on_pytorchs_kernels(active):
     assert all(same(x, y) for x, y in zip(found, results()))
 
 
-MASKS = {  # of 4 heads, 33 rows and 20 columns
+MASKS = {  # for 4 heads, 33 rows and 20 columns
     "bool": torch.rand(33, 20) < 0.5,
     "bool, of each sequence": torch.rand(2, 1, 1, 20) < 0.5,
     "0 and -inf": torch.zeros(2, 4, 33, 20).masked_fill(torch.rand(2, 4, 33, 20) < 0.5, -torch.inf),

@@ -214,7 +214,7 @@ REFUSED = (
     (lambda: forward(mask=torch.zeros(1, 1, 5, 5), indices=torch.zeros(1, 5, 1)), "indices beside a mask of single"),
     (lambda: forward(output_attentions=True), "output_attentions True"),
     (lambda: forward(mask=torch.ones(1, 1, 5, 4, dtype=torch.bool)), r"attention_mask.shape \(1, 1, 5, 4\)"),
-    # Of CUDA tensors, which have no masks of single elements:
+    # CUDA tensors have no masks of single elements:
     (lambda: mask_of(CHUNKS), "chunks of 4: expected a causal mask too"),
     (lambda: mask_of(BOTH(CHUNKS, WINDOW)), "chunks beside"),
     (lambda: mask_of(BOTH(CHUNKS, CAUSAL, CHUNKS)), "chunks beside"),

@@ -231,7 +231,7 @@ def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
 # ---- dropout and repeats ----
 
 ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
-NO_DROPOUT = {"ctrl", "diffllama", "ernie4_5", "lfm2", "mpt", "nystromformer"}  # of attention
+NO_DROPOUT = {"ctrl", "diffllama", "ernie4_5", "lfm2", "mpt", "nystromformer"}  # in attention
 KINDS = {
     "decoder": (CAUSAL, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     "both": (SEQ2SEQ, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),

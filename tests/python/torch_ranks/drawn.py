@@ -38,7 +38,7 @@ class Case(NamedTuple):
     dtype: Any
     heads: tuple[int, int]
     dims: tuple[int, int]
-    rows: tuple[int, ...]  # of each rank
+    rows: tuple[int, ...]  # rows on each rank
     columns: tuple[int, ...]
     batch: int
     keywords: dict[str, Any]

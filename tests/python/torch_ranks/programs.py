@@ -136,7 +136,7 @@ def programs(rank: int, report: Reporter) -> None:
                     report(f"rank {rank}, {name}: attention differs from one process")
             if len(mine.seen) != 1 + ("checkpoint" in name):
                 report(f"rank {rank}, {name}: {len(mine.seen)} forward passes")
-        for at, name_of in enumerate(("dq", "dk", "dv")):  # of the last layer, the first in time
+        for at, name_of in enumerate(("dq", "dk", "dv")):  # the last layer's, the first in time
             near = shard_sequence(alone.layers[-1].grads[at], 1, layout="zigzag")
             if not torch.equal(inner.layers[-1].grads[at], near):
                 report(f"rank {rank}, {name}: {name_of} differs from one process")

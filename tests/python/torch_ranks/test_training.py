@@ -52,7 +52,7 @@ def launch(arguments, log, limit=None, patience=None):
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    if limit is not None:  # of every file: the same error path as a full disk
+    if limit is not None:  # limits every file: the same error path as a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     sys.argv = ["train.py", *arguments]
     code = train.main()

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench" / "gpu"))
 fill = torch.utils.deterministic.fill_uninitialized_memory
 import attention_gpu as gpu  # noqa: E402
 
-torch.utils.deterministic.fill_uninitialized_memory = fill  # of the other tests
+torch.utils.deterministic.fill_uninitialized_memory = fill  # attention_gpu clears it
 
 
 class Operators:

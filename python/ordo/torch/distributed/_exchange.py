@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..._library import Error
 
-_ALIGN = 16  # of each tensor in a buffer of bytes
+_ALIGN = 16  # bytes: where each tensor in a buffer begins
 
 
 class Ranks(NamedTuple):

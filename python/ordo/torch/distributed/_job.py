@@ -23,7 +23,7 @@ from .._parts import Saved
 from ._exchange import Ranks
 from ._shards import Chunk, Rows, gather_rows
 
-_KEEP_ROWS = 16  # of a block of keep bits
+_KEEP_ROWS = 16  # rows of a block of keep bits
 KEY_TILE = 256  # a multiple of the rows and columns of every backward tile and block of keep bits
 WHAT = "context_parallel_attention"
 
@@ -34,7 +34,7 @@ class Document(NamedTuple):
     at: int
     sequences: int
     first: int  # in the first axis of the tensors, which is 1 long where sequences are packed
-    rows: tuple[int, int]  # of the whole
+    rows: tuple[int, int]  # first and end, in the whole
     columns: tuple[int, int]
 
 
@@ -68,7 +68,7 @@ def parts(job: Job, along: str) -> Iterator[tuple[Document, Chunk]]:
 # ---- tensors ----
 
 Around = tuple[int, int]  # rows of zeros in front of a part and behind it
-ROW_AXES, HEAD_AXES = (1, 1, -1, 1, -1), (2, 2, 1, 2, 1)  # of the tensors of Saved
+ROW_AXES, HEAD_AXES = (1, 1, -1, 1, -1), (2, 2, 1, 2, 1)  # axes in the tensors of Saved
 
 
 def cut(

@@ -87,7 +87,7 @@ def _squares(shards: Sequence[_Shard]) -> list[list[tuple[Node, float]]]:
         parts, places = [], []
         for at, a, x in rest:
             b = a + x.numel()
-            last = b == -(-shards[at].elements >> level)  # of the tree, behind whose end there are zeros
+            last = b == -(-shards[at].elements >> level)  # it ends the tree, and zeros follow
             low, high = -(-a // _BLOCK) * _BLOCK, (-(-b // _BLOCK) if last else b // _BLOCK) * _BLOCK
             if low >= min(b, high) or (level > 0 and x.numel() == 1):
                 low = high = b
@@ -96,7 +96,7 @@ def _squares(shards: Sequence[_Shard]) -> list[list[tuple[Node, float]]]:
             if low < high:
                 parts.append((x[low - a : high - a], max(high - b, 0)))
                 places.append((at, low >> _LEVELS))
-        raw = len(left) if level == 0 else raw  # of these, so many are elements, not sums
+        raw = len(left) if level == 0 else raw  # left[:raw] are elements, not sums
         counts = [(x.numel() + zeros) >> _LEVELS for x, zeros in parts]
         sums = _add_blocks(parts, level == 0).split(counts) if parts else ()
         rest = [(at, a, x) for (at, a), x in zip(places, sums)]
@@ -119,8 +119,8 @@ class _Shard(NamedTuple):
     """One gradient as this rank holds it."""
 
     local: Tensor  # flat
-    start: int  # of its first element
-    elements: int  # of the whole gradient
+    start: int  # index of its first element
+    elements: int  # in the whole gradient
     group: Any  # whose ranks hold the others; None: all are here
 
 

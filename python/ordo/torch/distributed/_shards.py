@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
     rank: int
     start: int  # in the sequence
     end: int
-    at: int  # of the first row in the rank's tensor
+    at: int  # index of the first row in the rank's tensor
 
     @property
     def length(self) -> int:
@@ -36,8 +36,8 @@ class Chunk(NamedTuple):
 class Rows(NamedTuple):
     """The rows of a sequence over the ranks."""
 
-    counts: tuple[int, ...]  # of each rank
-    chunks: tuple[Chunk, ...]  # of all ranks, in the order of the sequence; none is empty
+    counts: tuple[int, ...]  # rows of each rank
+    chunks: tuple[Chunk, ...]  # all ranks' chunks, in the order of the sequence; none is empty
 
     @property
     def total(self) -> int:
