@@ -10,7 +10,7 @@
 enum { HEADS = 4, KV_HEADS = 2, ROWS = 128, DIM = 32 }; /* ROWS of each process: whole tiles */
 enum { COUNT = ROWS * HEADS * DIM, KV_COUNT = ROWS * KV_HEADS * DIM };
 
-typedef struct tensors { /* of one process, or of the whole sequence */
+typedef struct tensors { /* one process's, or the whole sequence's */
     float *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv, *dk_sums, *dv_sums;
 } tensors;
 

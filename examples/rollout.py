@@ -73,7 +73,7 @@ class Pool:
 
 class Request:
     def __init__(self, tokens, length):
-        self.tokens, self.length = tokens, length  # of the prompt, and in the end
+        self.tokens, self.length = tokens, length  # the prompt, and the final length
         self.done = 0  # tokens whose keys are in the cache
         self.tables = [[] for _ in WINDOWS]  # pages; None: forgotten
         self.seen = [{} for _ in WINDOWS]  # o and lse of each place

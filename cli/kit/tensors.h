@@ -20,7 +20,7 @@ typedef struct cli_tensors {
     ordo_problem problem;     /* as the plan holds it, defaults filled in */
     const int32_t *q_numbers; /* packed: ends; padded: lengths; dense: NULL. Borrowed */
     const int32_t *kv_numbers;
-    const ordo_block_mask *mask; /* of blocks or elements, to be set after cli_tensors_make(); NULL:
+    const ordo_block_mask *mask; /* blocks or elements, to be set after cli_tensors_make(); NULL:
                                   * none. Borrowed */
     const int64_t *ids;          /* ids of the sequences; NULL: 0, 1, 2, ... Borrowed */
     void *q, *k, *v, *dout;

@@ -93,7 +93,7 @@ def save(folder: Path, state: Named, settings: Named, step: int, keep: int) -> N
     pending = folder / together(lambda: f"pending-{uuid.uuid4().hex}")
 
     def clear() -> None:
-        for old in folders(folder, PENDING):  # of runs that were killed
+        for old in folders(folder, PENDING):  # left by runs that were killed
             shutil.rmtree(old)
         pending.mkdir(parents=True)
         room = sum(x.numel() * x.element_size() for x in state.values())

@@ -30,8 +30,8 @@ extern "C" {
 typedef struct ordo_gemm_problem {
     size_t size; /* sizeof(ordo_gemm_problem) */
     int64_t m, n, k;
-    ordo_dtype dtype;   /* of A and B: bf16 or f16, on backend cpu also f32 */
-    ordo_dtype c_dtype; /* of C and the bias: f32 or dtype */
+    ordo_dtype dtype;   /* A and B: bf16 or f16, on backend cpu also f32 */
+    ordo_dtype c_dtype; /* C and the bias: f32 or dtype */
     bool a_transposed;  /* A is stored as k rows of m elements, else as m rows of k */
     bool
         b_transposed; /* B is stored as n rows of k elements, as weights are, else as k rows of n */
@@ -104,7 +104,7 @@ ORDO_API ordo_status ordo_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_c
 /* What the products of a backend accept, for callers that can adapt their matrices. */
 typedef struct ordo_gemm_limits {
     size_t size;      /* sizeof(ordo_gemm_limits) */
-    unsigned dtypes;  /* of A and B; one bit per type: 1u << ORDO_BF16, ... */
+    unsigned dtypes;  /* types of A and B, one bit each: 1u << ORDO_BF16, ... */
     int64_t align;    /* addresses and strides of A, B, C and the bias are multiples of this many
                        * bytes; 0: of one element */
     int64_t size_max; /* largest m, n and k */

@@ -78,9 +78,9 @@ typedef struct request {
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
     bool packed, draws;                                     /* draws: DRAW is taken */
     int64_t sequences;
-    shape given[3];           /* of q, k and v as they came */
+    shape given[3];           /* q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
-    view list[MORE];          /* of what is given */
+    view list[MORE];          /* those of `more` that are given */
     shape o_shape, lse_shape; /* with rows first; as lse is */
 } request;
 

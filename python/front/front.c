@@ -233,7 +233,7 @@ static const char *find_functions(const char *path)
     return NULL;
 }
 
-enum { REVISION = 11 }; /* of what the operators take; as in ordo/torch/_front.py */
+enum { REVISION = 11 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
 
 /* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
  * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,

@@ -54,7 +54,7 @@ typedef struct cached_plan {
     plan_key key;
     ordo_plan *plan;     /* NULL: there is none in such segments */
     size_t workspace[2]; /* bytes: forward, backward */
-    uint64_t bits_bytes; /* of keep bits that are to be made before a pass; 0: it makes its own */
+    uint64_t bits_bytes; /* keep bits that are to be made before a pass; 0: it makes its own */
     bool bits_needed;    /* the pass cannot make them */
     bool reuses;         /* the backward pass is to read the bits of the forward pass */
     bool pipelined; /* bits are to be made in segments of rows, even if those of all rows fit */

@@ -91,7 +91,7 @@ static ordo_status check_problem(const ordo_gemm_problem *p, ordo_backend backen
         return ordo_fail(ORDO_ERR_SHAPE,
                          "k %" PRId64 ": expected a multiple of %" PRId64 " with %d sections", p->k,
                          step, p->sections);
-    uint64_t bytes = 8 * sizeof(float); /* of C, or of the sums of all sections */
+    uint64_t bytes = 8 * sizeof(float); /* a bound for C, and for the sums of all sections */
     if (!ordo_mul_fits(&bytes, (uint64_t)p->m + 3) || !ordo_mul_fits(&bytes, (uint64_t)p->n + 3) ||
         bytes >> 62)
         return ordo_fail(ORDO_ERR_OVERFLOW,

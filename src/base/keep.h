@@ -25,7 +25,7 @@
 typedef struct ordo_keep {
     uint64_t seed;
     uint64_t offset;    /* one id per dropout call; keying ordo: below 2^32 */
-    int rounds;         /* of Philox */
+    int rounds;         /* Philox rounds */
     int bits;           /* random bits per element, 1..16; keying fa2: 8 */
     uint32_t threshold; /* 1..2^bits; 2^bits keeps all */
     ordo_keying keying;
@@ -111,7 +111,7 @@ ORDO_HD uint32_t ordo_keep_word_fa2(const ordo_keep *keep, uint32_t bh, uint32_t
     const uint64_t place = keep->offset + (uint64_t)bh * 32 + (row & 7) * 4 + quad;
     const uint32_t shift = (row >> 3 & 1) * 16;
     uint32_t kept = 0;
-    for (uint32_t part = 0; part < 4; part++) { /* of 32 columns: j = 4 part + i */
+    for (uint32_t part = 0; part < 4; part++) { /* 32 columns each: j = 4 part + i */
         const ordo_philox_words counter = { { (uint32_t)place, (uint32_t)(place >> 32), row >> 4,
                                               block * 4 + part } };
         const ordo_philox_words random =
@@ -150,7 +150,7 @@ ORDO_HD bool ordo_keep_element(const ordo_keep *keep, uint32_t bh, uint32_t row,
  * the first row held, whatever the shard's origin. */
 enum { ORDO_KEEP_ROWS = 16, ORDO_KEEP_COLS = 128, ORDO_KEEP_WORDS = 64 };
 
-ORDO_HD int64_t ordo_keep_blocks(int64_t rows, int64_t cols) /* of one head */
+ORDO_HD int64_t ordo_keep_blocks(int64_t rows, int64_t cols) /* per head */
 {
     return (rows + ORDO_KEEP_ROWS - 1) / ORDO_KEEP_ROWS *
            ((cols + ORDO_KEEP_COLS - 1) / ORDO_KEEP_COLS);

@@ -213,7 +213,7 @@ INLINE void block_fa2(const ordo_keep *keep, uint32_t row, uint32_t block, const
         state s[TOGETHER];
         memset(upper, 0, sizeof upper);
         memset(lower, 0, sizeof lower);
-        for (uint32_t part = 0; part < 4; part++) { /* of 32 columns */
+        for (uint32_t part = 0; part < 4; part++) { /* 32 columns each */
             UNROLL
             for (int g = 0; g < TOGETHER; g++) {
                 const vec c2 = t->high1[v + g] ^ all((block * 4 + part) ^ keys->k1[0]);

@@ -37,7 +37,7 @@ typedef struct ordo_scores {
     float to_cap;      /* scale / softcap */
     float slope2;      /* ALiBi slope * log2(e); 0 = off */
     int distance;      /* i + delta - j of element (0, 0) */
-    const float *bias; /* of (r, c) at c * bias_ld + r, added to its logit; what hides
+    const float *bias; /* element (r, c) at c * bias_ld + r, added to its logit; what hides
                         * (base/bias.h) makes it invisible; NULL: none */
     int bias_ld;
     bool of_logits;       /* dS is the gradient of logits, not of what goes into a soft cap */

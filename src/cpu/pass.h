@@ -16,7 +16,7 @@ typedef struct ordo_arena {
     size_t used;
 } ordo_arena;
 
-static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* of 4 bytes */
+static inline void *ordo_arena_take(ordo_arena *arena, size_t words) /* words: 4 bytes each */
 {
     char *piece = arena->base ? arena->base + arena->used : NULL;
     arena->used += (words + 15) / 16 * 64 + ORDO_GAP;

@@ -71,7 +71,7 @@ FOR_EACH_KIND void strip(bool fused, int width, int m, int k, const float *a, in
                          const float *b, int ldb, float *c, int ldc, bool add, fetching *f)
 {
     for (int i = 0, rows; i < m; i += rows) {
-        const int left = m - i; /* of 8, two fours are better than six and two */
+        const int left = m - i; /* 8: two fours are better than six and two */
         const float *from = a + (ptrdiff_t)i * a_row;
         float *to = c + (ptrdiff_t)i * ldc;
         rows = left >= BLOCK_ROWS && left != 8 ? BLOCK_ROWS : left >= 4 ? 4 : 1;

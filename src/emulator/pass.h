@@ -43,7 +43,7 @@ typedef struct ordo_emulator_pass {
     const ordo_call *call;
     ordo_pass which;
     ordo_emulator_sequence *sequences; /* batch + 1: the last one holds the totals */
-    ordo_lists *lists;                 /* of (sequence, query head) or fewer; NULL: no block mask */
+    ordo_lists *lists;                 /* by (sequence, query head) or fewer; NULL: no block mask */
     int64_t lists_count;
     int32_t group;    /* query heads per key head */
     int dim, v_dim;   /* head sizes */

@@ -35,10 +35,10 @@ typedef struct ordo_family {
     int row_count;
     unsigned kernels;       /* CUDA: the sets that run it; the lowest bit is the default */
     ordo_order full, other; /* default orders of full masks, and of all others */
-    int head_dim_max;       /* largest head sizes: of all passes, */
-    int made_bits_max;      /* of passes that make keep bits, */
-    int block_mask_max;     /* of block masks, */
-    int cyclic_max;         /* of orders other than ascending and descending */
+    int head_dim_max;       /* largest head size of any pass */
+    int made_bits_max;      /* the same for passes that make keep bits */
+    int block_mask_max;     /* the same with a block mask */
+    int cyclic_max;         /* the same with orders other than ascending and descending */
     int64_t shared_bytes;   /* CUDA: shared memory of one block */
 } ordo_family;
 

@@ -24,7 +24,7 @@ struct ordo_comparison {
     size_t count;
     ordo_step_pair first;            /* the first that differs; NULL steps if none does */
     char repeated;                   /* 'A' or 'B' if `first` is of this file alone; else NUL */
-    ordo_step_difference difference; /* of `first` */
+    ordo_step_difference difference; /* what differs in `first` */
     ordo_comparison_info info;
     char *text, *hint, *different, *gradient; /* what info points to */
 };

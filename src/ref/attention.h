@@ -27,7 +27,7 @@ typedef enum ordo_ref_type {
 typedef struct ordo_ref_tensor {
     void *data;
     ordo_ref_type type;
-    int64_t stride[4]; /* of (batch, row, head, dim), in elements; packed: stride[0] = 0 */
+    int64_t stride[4]; /* along (batch, row, head, dim), in elements; packed: stride[0] = 0 */
 } ordo_ref_tensor;
 
 typedef struct ordo_ref_call {

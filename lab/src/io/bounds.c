@@ -141,7 +141,7 @@
 #include "base/status.h"
 #include "io/bounds.h"
 
-enum { STEPS = 32 }; /* of R between M and 2M */
+enum { STEPS = 32 }; /* steps of R from M to 2M */
 
 /* The sizes of a shape, as doubles. */
 typedef struct sizes {

@@ -51,7 +51,7 @@ typedef struct parts {
     double tails;          /* idle time of the last waves of all, in seconds */
     double tail;           /* last waves of the GEMMs that hide */
     double gaps_of_passes; /* share of making the bits that runs beside other kernels of a pass */
-    double gaps;           /* of it, where the bits are made; a GEMM has none */
+    double gaps;           /* the same where the bits are made; a GEMM has none */
 } parts;
 
 /* Heads and rows of one rank. */
@@ -160,7 +160,7 @@ static ordo_priced memory_steps(const ordo_model *model, const ordo_block *b)
     const bool fp8 = b->precision == ORDO_PRECISION_FP8;
     const double rows = (double)b->batch * (double)b->seq / (double)b->sequence_parallel;
     const double ranks = (double)b->tensor_parallel, wide = 4 / ranks;
-    const double inputs = fp8 ? 1 + 1 / ranks + 1 + wide : 0; /* of all four, in widths */
+    const double inputs = fp8 ? 1 + 1 / ranks + 1 + wide : 0; /* all four GEMMs', in widths */
     const double unit = 2 * rows * (double)b->embed;
     ordo_priced priced = ordo_price_memory(model, (2 + 4 + wide + inputs) * unit,
                                            (2 + 2 + wide + inputs / 2) * unit);

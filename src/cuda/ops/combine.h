@@ -22,7 +22,7 @@ typedef struct ordo_cuda_combine {
     const float *const *lse_parts;
     ordo_cuda_part *table;          /* on the device, if there are more than ORDO_COMBINE_FEW */
     int64_t sequences, heads, rows; /* packed: one sequence of all rows */
-    int32_t dim;                    /* of a row of o; at most 256 */
+    int32_t dim;                    /* columns of o; at most 256 */
     bool f16;                       /* else bf16 */
     ordo_tensor o;
     float *lse;

@@ -28,7 +28,7 @@ typedef struct bits_args {
     uint32_t bh, bh_step, heads, down, across, row, block;
     int32_t low, high;
     uint32_t loop;              /* which: loops[] */
-    uint32_t draws, first_draw; /* of a block: all, the first that counts */
+    uint32_t draws, first_draw; /* draws per block; the first that counts */
     uint32_t
         select[MOST_WORDS]; /* all ones where the threshold has a bit; the last is its highest */
 } bits_args;
@@ -40,7 +40,7 @@ typedef struct bits_args {
  * `second` below. The rest is held in registers, or each word would compute it again. */
 template <int ROUNDS> struct round_keys {
     uint32_t site, head;      /* with the keys that they meet */
-    uint32_t key[2 * ROUNDS]; /* of each round */
+    uint32_t key[2 * ROUNDS]; /* two per round */
     uint32_t row;             /* what a row's number is mixed with in round 0 */
 
     __device__ round_keys(const ordo_keep &keep, uint32_t bh)
@@ -124,7 +124,7 @@ ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const round_keys<ROUNDS>
 
 struct piece {
     uint32_t bh, row, first, end; /* blocks first .. end - 1 of the head's line */
-    uint2 *words;                 /* of this lane, in block 0 of the line */
+    uint2 *words;                 /* this lane's, in block 0 of the line */
 };
 
 ORDO_DEVICE piece piece_at(const bits_args &args, uint32_t unit, uint32_t lane)
@@ -285,7 +285,7 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits)
 
 typedef void (*bits_kernel)(const bits_args args);
 
-/* Of keying ordo with few words per keep word, the kernel and its loop; else by the definition. */
+/* sliced_kernel and its loop for keying ordo with few words per keep word; else defined_kernel. */
 static bits_kernel choose(const ordo_keep *keep, bits_args *args)
 {
     static const struct {

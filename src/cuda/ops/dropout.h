@@ -15,7 +15,7 @@
 typedef struct ordo_cuda_bits {
     ordo_keep keep;
     const uint64_t *seed_ptr, *offset_ptr; /* on the device, instead of keep's; NULL: keep's */
-    uint32_t bh, bh_step;                  /* of the first head; from a sequence to the next */
+    uint32_t bh, bh_step;                  /* the first head's; from a sequence to the next */
     int32_t sequences, heads;
     int32_t down, across; /* blocks of one head; over all heads below 2^31 */
     bool visible_only;    /* row r of a head needs columns r + low .. r + high alone: blocks that */

@@ -23,7 +23,7 @@ enum { ORDO_TILE_BITS = 32 }; /* key tiles of a word of a row, query tiles of a 
 /* A word of a row. */
 typedef struct ordo_tile_word {
     uint32_t seen;         /* bit n: something of key tile 32 w + n is visible */
-    uint32_t partial;      /* of those: the intervals hide some of it */
+    uint32_t partial;      /* bit n: seen, but the intervals hide some of it */
     int32_t before, count; /* visible key tiles of the row: in the words before this one; in all */
 } ordo_tile_word;
 
@@ -36,10 +36,10 @@ typedef struct ordo_cuda_block_mask {
     /* The workspace. Rows are numbered (list, query tile of all sequences), columns (list, key tile
      * of all sequences); a list is a query head's, or all heads'. */
     int32_t lists;
-    int32_t rows;   /* of a query tile: those of the backward pass, or 64 in the forward pass */
+    int32_t rows;   /* rows of a query tile: the backward pass's, or 64 in the forward pass */
     int32_t across; /* words of a row */
     int32_t down;   /* words of a column; its number of query tiles comes before them */
-    int32_t tiles, key_tiles; /* of one list, at most */
+    int32_t tiles, key_tiles; /* query tiles and key tiles of one list, at most */
     ordo_tile_word *words;
     ordo_span *spans;  /* forward: the first and last key tile of each row */
     uint32_t *columns; /* backward */

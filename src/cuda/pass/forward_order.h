@@ -12,23 +12,23 @@
 
 typedef struct ordo_forward_issue_order {
     ordo_band band;    /* seen by forward tiles */
-    int32_t q_tiles;   /* of one head */
+    int32_t q_tiles;   /* per head */
     int32_t heads;     /* query heads of a sequence */
-    int32_t all_heads; /* of all sequences */
+    int32_t all_heads; /* query heads of all sequences */
     int32_t section;   /* heads of one section */
 } ordo_forward_issue_order;
 
 typedef struct ordo_forward_unit {
-    int32_t tile; /* of queries */
+    int32_t tile; /* query tile */
     int32_t head; /* sequence * heads + query head */
     int32_t keys; /* key tiles it walks: keys - 1 down to 0. At least one, for what sees nothing */
 } ordo_forward_unit;
 
 /* A unit of any batch. */
 typedef struct ordo_forward_place {
-    int32_t sequence; /* of the batch */
+    int32_t sequence; /* index in the batch */
     int32_t head;     /* query head */
-    int32_t tile;     /* of queries */
+    int32_t tile;     /* query tile */
 } ordo_forward_place;
 
 enum { ORDO_FORWARD_CACHE = 32 << 20 }; /* bytes of K and V that a section may take */

@@ -31,7 +31,7 @@ typedef struct ordo_cuda_gemm {
     int64_t m, n, k;    /* C is m x n, k the number of products; 0 to 2^31 - 1 */
     int32_t sections;   /* 1, 2, 4 or 8 of k / sections, which is a multiple of 16 if there
                          * is more than one */
-    ordo_dtype in, out; /* of A and B: bf16, f16; of C: these and f32 */
+    ordo_dtype in, out; /* A and B: bf16, f16; C: these and f32 */
     const void *a, *b;  /* 16-byte aligned; not read, and any pointer, where they are empty */
     int64_t a_stride;   /* elements from a row in memory to the next, a multiple of 8 */
     int64_t b_stride;   /* likewise */
@@ -39,11 +39,11 @@ typedef struct ordo_cuda_gemm {
     bool b_rows_are_k;  /* B as k rows of n (dX, dW), else as n rows of k (weights) */
     bool add;           /* C, an f32 one, is added to */
     void *c;            /* m rows of n; 16-byte aligned */
-    int64_t c_stride;   /* of its rows; a multiple of 16 bytes */
+    int64_t c_stride;   /* elements from a row of C to the next; a multiple of 16 bytes */
     const void *bias;   /* n elements of type `out`, aligned as such; or NULL */
     void *workspace;    /* ordo_gemm_workspace() bytes, 16-byte aligned */
     void *stream;
-    int32_t capability; /* of the devices of the plan's family, 10 major + minor */
+    int32_t capability; /* compute capability of the plan's family, 10 major + minor */
     int32_t kernels;    /* the set that runs it: ordo_kernel_set */
 } ordo_cuda_gemm;
 

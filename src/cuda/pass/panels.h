@@ -113,7 +113,7 @@ typedef struct ordo_phase_lines {
     int32_t columns;   /* ragged batches; else 0 */
     int32_t tiles;     /* query tiles of a sequence */
     int32_t low, high; /* tile i sees blocks 2 i + low .. 2 i + high - 1, of those that there are */
-    int32_t blocks;    /* of 64 keys */
+    int32_t blocks;    /* blocks of 64 keys */
     int32_t head;      /* lines of one query head in the panel */
     int64_t sequence;  /* lines of one sequence and query head */
     int64_t before;    /* lines of the tiles before the panel */

@@ -36,7 +36,7 @@ typedef struct ordo_cuda_carry {
 typedef struct ordo_cuda_phase {
     int32_t section;  /* key heads whose scores are in the workspace at a time */
     int32_t tiles;    /* query tiles of one head, likewise */
-    int32_t columns;  /* of a row of p and ds */
+    int32_t columns;  /* columns of a row of p and ds */
     uint16_t *p, *ds; /* (query head of the section, query tile of the panel, row, key); forward:
                        * p only; in chains: ds alone, lines of dS^T, ordo_phase_lines */
     float *shrink;    /* forward: one per row of each key tile of p */
@@ -54,8 +54,8 @@ typedef struct ordo_cuda_ragged {
     uint32_t batch0;
     int32_t forward_rows, backward_rows, backward_keys; /* tiles */
     ordo_mask mask;
-    int32_t left, right; /* of the window; -1: open */
-    int32_t shift;       /* of the diagonal: a shard's, of a dense batch run as a padded one */
+    int32_t left, right; /* ends of the window; -1: open */
+    int32_t shift;       /* moves the diagonal: a shard's, of a dense batch run as a padded one */
 } ordo_cuda_ragged;
 
 typedef struct ordo_cuda_pass {
@@ -65,7 +65,7 @@ typedef struct ordo_cuda_pass {
     ordo_layout layout;
     ordo_cuda_ragged ragged; /* packed and padded */
     int32_t head_dim;        /* columns of q and k in memory */
-    int32_t v_head_dim;      /* of v and o */
+    int32_t v_head_dim;      /* columns of v and o */
     ordo_form form;          /* how this pass is divided */
     bool f16;                /* else bf16 */
     float scale;
@@ -75,7 +75,7 @@ typedef struct ordo_cuda_pass {
     float keep_scale;        /* dropout: factor of kept elements; 0: no dropout */
     ordo_cuda_tensor q, k, v, o, dout, dq, dk, dv; /* packed: sequence 0 is all there is. data NULL
                                                     * of dq, or of dk and dv: not written */
-    int64_t q_rows, kv_rows; /* of a tensor's second dimension: packed all rows, else lengths */
+    int64_t q_rows, kv_rows; /* rows of a tensor: packed all, else those of one sequence */
     float *lse;              /* (sequence, head, row); packed (head, row) */
     const float *dlse;       /* likewise, or NULL */
     const float *sink;       /* one logit per query head, or NULL */
@@ -93,7 +93,7 @@ typedef struct ordo_cuda_pass {
 
     /* Workspace. Tiles of all query heads are numbered (sequence, head, tile) in dense batches of
      * dense passes, else (head, tile of all sequences): batch.tiles a head. */
-    int32_t *ticket; /* forward and backward: the next unit of work, and a flag: see below */
+    int32_t *ticket; /* forward and backward: the next unit of work, and ORDO_NOT_FINITE's flag */
     int32_t *turns;  /* one counter per query tile */
     float *dq_sum;   /* one f32 tile per query tile, in the order of the registers (fragment.h) */
     float *delta;    /* one per row, rows padded to whole tiles, permuted in sixteens (fragment.h).
@@ -105,7 +105,7 @@ typedef struct ordo_cuda_pass {
 
     void *stream;
 
-    int32_t capability; /* of the devices of the plan's family, 10 major + minor */
+    int32_t capability; /* compute capability of the plan's family, 10 major + minor */
     int32_t kernels;    /* the set that runs the pass: ordo_kernel_set */
 } ordo_cuda_pass;
 

@@ -13,7 +13,7 @@ typedef struct ordo_cuda_sequence {
     int32_t q_len, kv_len; /* valid rows and columns */
     int32_t q_row, kv_row; /* its first ones in packed tensors, else 0 */
     int32_t batch;         /* its index in tensors; in packed ones 0 */
-    int32_t low, high;     /* of its band */
+    int32_t low, high;     /* limits of its band */
     int32_t diagonal;      /* ALiBi: row i's own column is i + diagonal */
     uint32_t id;           /* for dropout */
     /* Numbers of tiles of all sequences before it, for one head: queries of the forward pass,
@@ -28,7 +28,7 @@ typedef struct ordo_cuda_sequence {
 typedef struct ordo_cuda_batch {
     ordo_cuda_sequence first;        /* the first one of a dense batch */
     ordo_cuda_sequence step;         /* from one to the next: what counts on, else 0 */
-    const ordo_cuda_sequence *table; /* if not NULL, read instead */
+    const ordo_cuda_sequence *table; /* read instead, unless NULL */
     int32_t sequences;
     int32_t tiles;    /* backward query tiles of one head, of all sequences; at most these */
     int64_t lse_head; /* from a head to the next in lse and dlse */

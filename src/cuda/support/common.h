@@ -10,7 +10,7 @@
 struct ordo_pass_common : ordo_cuda_pass {
     bool has_rule; /* `rule` applies to scores */
     ordo_score_rule rule;
-    float to_logit, scale_log2; /* of what the rule gives, else of scores: to logits, to base 2 */
+    float to_logit, scale_log2; /* factors to logits, to base 2: of the rule's result, or scores */
 };
 
 ORDO_HD ordo_pass_common ordo_pass_common_of(const ordo_cuda_pass *pass)

@@ -31,8 +31,8 @@ typedef struct ordo_cuda_lengths {
     int head_dim;
 } ordo_cuda_lengths;
 
-/* Of a tensor of keys, or of queries, with `columns` columns. One without rows counts as having
- * one, which a map needs; nothing is copied from it. */
+/* The lengths of a tensor of keys or queries with `columns` columns. Without rows it counts as
+ * having one, which a map needs; nothing is copied from it. */
 ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int columns);
 
 /* A map of a bf16 tensor whose boxes are panels of `rows` rows. */

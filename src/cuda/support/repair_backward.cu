@@ -196,7 +196,7 @@ ORDO_DEVICE void sum_key(const head_place &at, int32_t key, const float *k, cons
 
 /* One gradient of a key, dk or dv: where it goes, and whether it has to be computed again. */
 typedef struct key_result {
-    uint16_t *row; /* of the gradient; carried out: NULL */
+    uint16_t *row; /* where it goes; NULL: its sums are carried out */
     float *sums;
     float scale;
     int columns;

@@ -20,7 +20,7 @@ template <bool F16> ORDO_DEVICE void repair_output(const head_place &at, int32_t
     const int32_t kv_head = at.head / pass.run.group_heads;
     const uint16_t *k = key_rows(at, pass.k, kv_head), *v = key_rows(at, pass.v, kv_head);
     double sum[EACH], largest = -INFINITY, weights = 0;
-    double lse = pass.sink ? (double)pass.sink[at.head] : -INFINITY; /* of a row without keys */
+    double lse = pass.sink ? (double)pass.sink[at.head] : -INFINITY; /* for rows without keys */
     bool lost = false; /* a score of NaN or +inf: the row is NaN */
     share<F16>(at, q, query_rows(at, pass.q, at.head) + row * pass.q.row, pass.head_dim);
     for (int32_t first = keys.first; first <= keys.last && !lost; first += 32) {

@@ -11,7 +11,7 @@ enum {
     MOST_THREADS = 512,
     CLEAR_WARPS = 8,
     CLEAR_THREADS = 32 * CLEAR_WARPS,
-    CLEAR_BLOCKS = 8 /* of a multiprocessor */
+    CLEAR_BLOCKS = 8 /* per multiprocessor */
 };
 
 /* ---- scans over a block ---- */
@@ -89,7 +89,7 @@ ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, in
     s.forward_tile = (int32_t)(scan<sum>(n.forward_tile, c.forward_tile, scratch) - n.forward_tile);
     s.query_tile = (int32_t)(scan<sum>(n.query_tile, c.query_tile, scratch) - n.query_tile);
     s.key_tile = (int32_t)(scan<sum>(n.key_tile, c.key_tile, scratch) - n.key_tile);
-    s.keep = scan<sum>(n.keep, c.keep, scratch) - n.keep; /* of a padded one b * n.keep, too */
+    s.keep = scan<sum>(n.keep, c.keep, scratch) - n.keep; /* padded batch: equals b * n.keep */
     if (mine)
         pass.table[b] = s;
 }
@@ -129,7 +129,7 @@ ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass)
  * the blocks of a head share what they find. */
 struct share {
     int32_t head;
-    int64_t first, step; /* of 32 lanes each */
+    int64_t first, step; /* this lane's first element, and the distance to its next */
 };
 
 ORDO_DEVICE share share_of(int32_t heads)
@@ -161,7 +161,7 @@ ORDO_DEVICE void each_slot(const ordo_cuda_pass &pass, bool keys, CLEAR clear)
 ORDO_DEVICE void clear_rows(const ordo_cuda_tensor &x, int32_t columns, int32_t sequence,
                             ordo_rows rows, const share &mine)
 {
-    const int32_t chunks = columns / 8; /* of 16 bytes */
+    const int32_t chunks = columns / 8; /* 16 bytes each */
     uint16_t *base =
         (uint16_t *)x.data + sequence * x.sequence + mine.head * x.head + rows.first * x.row;
     for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step)
@@ -184,7 +184,7 @@ static __global__ void __launch_bounds__(CLEAR_THREADS)
 ORDO_DEVICE void clear_sums(const ordo_cuda_pass &pass, float *sums, int32_t columns,
                             int32_t sequence, ordo_rows rows, const share &mine)
 {
-    const int32_t chunks = columns / 4; /* of 16 bytes */
+    const int32_t chunks = columns / 4; /* 16 bytes each */
     for (int64_t i = mine.first; i < (int64_t)rows.count * chunks; i += mine.step) {
         const int64_t row = ordo_carry_row(pass.kv_rows, pass.run.kv_heads, sequence,
                                            rows.first + (int32_t)(i / chunks), mine.head);

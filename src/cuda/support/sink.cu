@@ -12,7 +12,7 @@ enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 
 struct sink_args : ordo_cuda_pass {
     int32_t heads;
-    int32_t dense_tiles; /* of one sequence and head, where tiles are numbered so; else 0 */
+    int32_t dense_tiles; /* query tiles per (sequence, head) if numbered so; else 0 */
     float kept_scale;    /* delta was divided by it */
 };
 
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(THREADS)
         const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, b);
         const float sink = args.sink[head];
         const float *const lse = args.lse + s.lse + head * args.batch.lse_head;
-        double sum = 0; /* of thread 0 */
+        double sum = 0; /* kept by thread 0 */
         for (int32_t first = 0; first < s.q_len; first += THREADS) {
             const int32_t row = first + t;
             terms[t] = 0;

@@ -25,7 +25,7 @@ ordo_status ordo_backward_begin(const ordo_cuda_pass *pass, bool clear);
 
 struct ordo_row_args : ordo_cuda_pass { /* run: varlen, of one sequence */
     int32_t heads, q_tiles;             /* q_tiles: of one head; varlen: of all sequences */
-    int64_t tiles;                      /* of all heads */
+    int64_t tiles;                      /* query tiles of all heads and sequences */
     float dq_scale;
     float kept;    /* factor of delta: dropout, 1 / the scale of kept elements */
     uint4 *broken; /* begin: marks of rows whose sums are not carried out, to be cleared */
@@ -39,7 +39,7 @@ typedef struct tile_place {
     int32_t q_row; /* whose first row in the tensor is this, */
     int32_t q_len; /* and which has so many; 0: the tile does not exist */
     int32_t keys;  /* tiles of keys that add to it */
-    int64_t lse;   /* of the sequence's first row of this head */
+    int64_t lse;   /* place of the sequence's first row of this head */
 } tile_place;
 
 template <int ROWS, bool VARLEN>

@@ -5,7 +5,7 @@
 #include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 8 /* of a multiprocessor */ };
+enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 8 /* per multiprocessor */ };
 
 /* A row of the gradient, four columns per thread at a time. Nonzero if it is not finite. */
 template <bool F16>

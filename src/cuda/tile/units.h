@@ -20,7 +20,7 @@
 enum { ORDO_UNIT_PROCESSORS = 256, ORDO_UNIT_GROUPS = 3, ORDO_UNIT_ENTRIES = 512 };
 
 typedef struct ordo_unit_place {
-    int32_t sequence, head, row; /* of a backward pass: key head, key */
+    int32_t sequence, head, row; /* backward pass: the key head, the first key */
 } ordo_unit_place;
 
 typedef struct ordo_unit_list {
@@ -31,7 +31,7 @@ typedef struct ordo_unit_list {
 } ordo_unit_list;
 
 typedef struct ordo_units {
-    uint32_t processor, threshold, bit, reserved; /* of faults: probability times 2^32 */
+    uint32_t processor, threshold, bit, reserved; /* threshold: probability of a fault times 2^32 */
     ordo_unit_list of[2][ORDO_UNIT_PROCESSORS][ORDO_UNIT_GROUPS];
 } ordo_units;
 

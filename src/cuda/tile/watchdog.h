@@ -42,7 +42,7 @@ typedef struct ordo_watch_line {
     uint64_t now;   /* when it was written, ns; 0: never */
     uint64_t grid;  /* number of the launch */
     uint64_t at;    /* and its kind in `wait` */
-    uint64_t state; /* of the mbarrier */
+    uint64_t state; /* contents of the mbarrier */
     uint32_t wait, want, block, lane;
     uint32_t note,
         reserved; /* kind << 16 | number: what the warp waited for without limit, if it did */

@@ -33,7 +33,7 @@ typedef enum ordo_block_mode {
     ORDO_BLOCK_SEQUENTIAL = 1 + ORDO_DROPOUT_MODE_SEQUENTIAL,
     ORDO_BLOCK_FUSED = 1 + ORDO_DROPOUT_MODE_FUSED,
     ORDO_BLOCK_OVERLAPPED = 1 + ORDO_DROPOUT_MODE_OVERLAPPED,
-    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED, /* see below */
+    ORDO_BLOCK_PIPELINED = 1 + ORDO_DROPOUT_MODE_PIPELINED, /* in segments of rows */
     ORDO_BLOCK_OVERLAPPED_QKV = 1 + ORDO_DROPOUT_MODES      /* beside qkv, whatever job.beside is */
 } ordo_block_mode;
 enum { ORDO_BLOCK_MODES = 2 + ORDO_DROPOUT_MODES };
@@ -62,7 +62,7 @@ typedef struct ordo_block_job {
     bool backward; /* the backward pass will run */
 
     double dropout;           /* probability of dropping */
-    int rounds;               /* of Philox: 0 = 7, or 10; 3 and 5 are experiments, see below */
+    int rounds;               /* Philox rounds: 0 = 7, or 10; 3 and 5 are experiments, see below */
     int bits;                 /* random bits per element: 0 = 8, or 1..16; 32 with compare */
     ordo_generator generator; /* sliced, ordo's own; or compare, see below */
     uint64_t seed, offset;    /* seed and offset of inputs, weights and keep bits */

@@ -197,11 +197,11 @@ typedef struct ordo_operator {
     ordo_gemm gemm;
     ordo_attention_shape attention;
     ordo_rng rng;
-    double elements;                /* of ORDO_OPERATOR_RNG */
-    double read_bytes, write_bytes; /* of ORDO_OPERATOR_MEMORY; all-reduce: read_bytes, per rank */
-    int64_t ranks;                  /* of ORDO_OPERATOR_ALL_REDUCE */
+    double elements;                /* for ORDO_OPERATOR_RNG */
+    double read_bytes, write_bytes; /* for ORDO_OPERATOR_MEMORY; all-reduce: read_bytes, per rank */
+    int64_t ranks;                  /* for ORDO_OPERATOR_ALL_REDUCE */
     double seconds;                 /* measured; 0 = predicted */
-    double use[ORDO_RESOURCES];     /* of ORDO_OPERATOR_MEASURED: share of each while it runs */
+    double use[ORDO_RESOURCES];     /* for ORDO_OPERATOR_MEASURED: share of each while it runs */
     int64_t stream;                 /* kernels of a stream run in the order of the list */
     const int64_t *after;           /* indices of kernels that it waits for as well */
     size_t after_count;

@@ -20,8 +20,8 @@ struct ordo_backward_args : ordo_backward_maps,
                             ordo_pass_common { /* dk.data NULL: neither dK nor dV */
     int64_t first_class; /* tickets of the heads issued first: the others come after */
     int64_t units;
-    int32_t q_tiles;   /* of one head */
-    float dk_scale;    /* of dK */
+    int32_t q_tiles;   /* per head */
+    float dk_scale;    /* factor of dK */
     int64_t keep_line; /* words from sixteen rows to the next */
 };
 

@@ -7,7 +7,7 @@
 
 template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backward_keep {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    const int mine, thread; /* of the two consumer warpgroups; in the block */
+    const int mine, thread; /* which consumer warpgroup; thread of the block */
 
     static __device__ __forceinline__ uint32_t step_at(uint32_t j)
     {
@@ -43,7 +43,7 @@ template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backw
     static __device__ __forceinline__ void mark(float (&p)[Z::ROWS / 2], int k,
                                                 const stored_bits &from)
     {
-        int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+        int32_t word[2][2]; /* queries 0 and 8, 1 and 9 of this thread's sixteen */
         load_shared2(from.at + k * 256, word[0][0], word[0][1]);
         load_shared2(from.at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll

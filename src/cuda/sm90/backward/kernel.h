@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(384, 1)
             break;
         const uint32_t end = j + steps;
         float sc[M::SCORES], lse[M::STATS];
-        int32_t edge = 0; /* of step j */
+        int32_t edge = 0; /* step j's */
         if constexpr (VARLEN)
             m.zero_keys();
         if (m.leads())
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(384, 1)
         wgmma_commit();
         if (EDGE_AHEAD)
             edge = load_shared(Z::EDGE + 4 * (j & 1));
-        int32_t words; /* of the chain's record, used here */
+        int32_t words; /* not needed: leave() releases the chain's record */
         if (CARRY && args.carry.in)
             SUMS(args, m.place(args, words), m.thread).load(dk, dv);
         if (D == 128)
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(384, 1)
             if (KEYS)
                 m.add(dk, ds, Z::Q, stage, begins);
             wgmma_commit();
-            float dq[32]; /* of the step before; the first step's is dropped */
+            float dq[32]; /* dQ of the step before; the first step's is dropped */
             wgmma_pin(dq);
             wgmma_fence();
             if (QUERIES)

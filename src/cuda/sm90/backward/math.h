@@ -27,7 +27,7 @@ struct backward_math {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
-    const int mine, thread; /* of the two consumer warpgroups; in the block */
+    const int mine, thread; /* which consumer warpgroup; thread of the block */
     const KEEP keep;
     const uint32_t k_low; /* V lies after K alike */
     uint32_t dq_at, ds_at;
@@ -406,7 +406,7 @@ struct backward_math {
                     p[i] = pack_kept_pair(sc[2 * i], sc[2 * i + 1]);
             }
             issue_dv<KEYS>(dv, p, stage, first);
-            if (Z::DROP && KEYS) /* as above */
+            if (Z::DROP && KEYS) /* else when dS is stored */
                 keep.release(j);
             pack(ds, dp);
         }

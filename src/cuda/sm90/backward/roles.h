@@ -48,9 +48,9 @@ struct backward_shape {
          * steps up to six before the one that was loaded last, so that six are enough. */
         AHEAD = BLOCKS && SOURCE == (D == 64 ? ORDO_KEEP_NONE : ORDO_KEEP_GIVEN) ? 6 : 8,
         STEPS = 2 * AHEAD,                        /* steps on record */
-        STEP_OWN = (VARLEN && !MADE ? 6 : 8) * 4, /* of a record: struct backward_step, */
+        STEP_OWN = (VARLEN && !MADE ? 6 : 8) * 4, /* a record: struct backward_step, */
         STEP_BYTES = STEP_OWN + (BLOCKS ? 8 : 0), /* and with a block mask two words more */
-        RING_BYTES = VARLEN ? 8 * 4 : 0,          /* of a chain's record */
+        RING_BYTES = VARLEN ? 8 * 4 : 0,          /* a chain's record */
         /* shared memory; Q, dO, dS and the statistics twice, by the parity of the step */
         K = ORDO_SMEM_BASE,
         V = K + KV_BYTES,

@@ -45,7 +45,7 @@ template <int D> struct warp_sums {
 /* The 64 keys of a consumer warpgroup of a chain. */
 template <int D> struct chain_sums {
     const ordo_cuda_carry &carry;
-    carry_tile k, v; /* of dK and dV */
+    carry_tile k, v; /* tiles of dK and dV */
     int mine, x;     /* the warpgroup, and the thread in it */
 
     /* `thread` of the block: hidden from the optimizer, or what is made of it here is kept in

@@ -24,14 +24,14 @@ struct general_step {
 
 /* The chain that begins with a step. */
 struct general_chain {
-    int32_t steps;     /* of all its query heads */
+    int32_t steps;     /* over all its query heads */
     int32_t key;       /* first key, in the tensor */
     int32_t sequence;  /* in the tensors */
-    int32_t end;       /* of the queries, in the tensor */
+    int32_t end;       /* the queries' end, in the tensor */
     int32_t high, low; /* key k of the tile is seen from query r of the tile whose first row in the
                         * tensor is `row` if low <= k - r - row <= high */
     int32_t away;      /* ALiBi's distance is |away + row + r - k| */
-    int32_t keys; /* of the tile, at most 128; above 8 bits: blocks of keep bits side by side */
+    int32_t keys;      /* at most 128; above 8 bits: blocks of keep bits side by side */
 };
 
 /* The chain at hand, for the consumers. Dense instances have the first four words. */
@@ -56,7 +56,7 @@ ORDO_DEVICE int32_t wrapping_sum(int32_t a, int32_t b)
     return (int32_t)((uint32_t)a + (uint32_t)b);
 }
 
-/* Where a step's keep bits are, or what they are made from: see above. */
+/* Where a step's keep bits are, or what they are made from, as in general_step. */
 struct keep_place {
     uint32_t which, row, block;
 };
@@ -269,7 +269,7 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
     using Z = backward_shape<D, SOURCE, true, BLOCKS>;
     const uint64_t policy = policy_evict_last();
     uint32_t chains = 0;
-    int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* of the chain */
+    int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* the chain at hand */
     for (uint32_t step = 0;; step++) {
         const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);

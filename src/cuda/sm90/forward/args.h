@@ -33,7 +33,7 @@ typedef enum ordo_forward_rule {
 /* A kernel and its launch parameters. */
 typedef struct ordo_forward_instance {
     const void *kernel;
-    int32_t rows, columns; /* of its tiles */
+    int32_t rows, columns; /* size of its tiles */
     unsigned threads, shared_bytes;
 } ordo_forward_instance;
 

@@ -18,7 +18,7 @@
 typedef struct ordo_decode_pages {
     const int32_t *table; /* (sequence, column / rows): a page; NULL: no pages */
     int64_t table_stride;
-    int32_t rows, pages;   /* of a page; how many there are */
+    int32_t rows, pages;   /* rows of a page; number of pages */
     int32_t copy_rows;     /* keys of one copy: divide those of a page and of a tile */
     const int32_t *starts; /* the first stored column of each sequence, or NULL: 0 */
 } ordo_decode_pages;
@@ -31,7 +31,7 @@ struct ordo_decode_args : ordo_forward_args {
 struct decode_record {
     int32_t key_head; /* -1: no more units */
     int32_t sequence, batch, q_row;
-    int32_t kv_row; /* of column 0 in tensors without pages */
+    int32_t kv_row; /* row of column 0 in tensors without pages */
     int32_t q_len, kv_len, low, high, diagonal;
     int32_t start;       /* the first stored column */
     int32_t from, to;    /* columns that a row may see */
@@ -43,7 +43,7 @@ template <int D> struct decode_shape {
     enum {
         ROWS = 64,
         COLUMNS = ORDO_SM90_FORWARD_K(D),
-        STAGES = D == 64 ? 6 : 3, /* of K and of V */
+        STAGES = D == 64 ? 6 : 3, /* each of K and V */
         Q_STAGES = D > 128 ? 1 : 2,
         CONSUMERS = 1, /* warpgroups */
         THREADS = 160,
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
             break;
         const decode_rows rows = decode_rows_of(args, unit);
         const int lines =
-            unit.q_len * args.run.group_heads - warp * 16; /* of this warp, and later */
+            unit.q_len * args.run.group_heads - warp * 16; /* lines from this warp's first on */
         const int column = 2 * (lane % 4);
         const uint32_t q_low = ordo_descriptor_low(Z::Q, 16) + q_stage * (Z::Q_BYTES / 16);
         row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
             forward_scores<Z, F16>(s, q_low, k_low0 + now.stage * (Z::K_BYTES / 16));
             wgmma_commit();
         };
-        /* Of a tile whose values every row may see, in whole or in part. */
+        /* O += P V of a tile, where values that no row may see are zeroed first. */
         auto issue_outputs = [&](int tile) {
             const int begin = tile * Z::COLUMNS;
             mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
         if (unit.row < 0)
             break;
         q_low = q_low0 + q_stage * (Z::Q_BYTES / 16);
-        const int all_head = unit.batch * args.issue.heads + unit.head; /* of all sequences */
+        const int all_head = unit.batch * args.issue.heads + unit.head; /* over all sequences */
         const int first = unit.row + mine * 64, row = first + warp * 16 + lane / 4;
         const int column = 2 * (lane % 4);
         const ordo_band &band = args.issue.band;

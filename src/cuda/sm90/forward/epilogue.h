@@ -13,11 +13,11 @@ enum { PINGPONG = 1, OWN = 5 };
 /* What a warpgroup writes at the end of a unit. */
 struct forward_end {
     int first, row;  /* the warpgroup's first row in the sequence, and the thread's */
-    int q_len;       /* of the sequence */
+    int q_len;       /* queries of the sequence */
     int tensor_row;  /* `first` in tensors */
     int head, batch; /* likewise */
     int64_t lse;     /* place of the head's row 0 */
-    int o_buffer;    /* of those in Q's place; 0 if O has one of its own */
+    int o_buffer;    /* which of the two in Q's place; 0 if O has one of its own */
 };
 
 /* Stores the rows of a warpgroup's tile that its sequence has, from shared memory, 16 bytes per
@@ -25,7 +25,7 @@ struct forward_end {
 template <class Z>
 ORDO_DEVICE void store_rows(const ordo_forward_args &args, const char *tile, const forward_end &end)
 {
-    const int chunks = args.v_head_dim / 8; /* of 8 columns, in one row */
+    const int chunks = args.v_head_dim / 8; /* 8 columns each, in one row */
     const int count = min(64, end.q_len - end.first) * chunks;
     uint16_t *const to = (uint16_t *)args.o.data + end.batch * args.o.sequence +
                          end.head * args.o.head + end.tensor_row * args.o.row;

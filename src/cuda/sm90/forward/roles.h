@@ -50,7 +50,7 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
         ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
         CONSUMERS = ROWS / 64,    /* warpgroups */
-        STAGES = D == 64 ? 4 : 2, /* of K and of V */
+        STAGES = D == 64 ? 4 : 2, /* each of K and V */
         THREADS = 128 * (CONSUMERS + 1),
         /* Together at most what the block starts with: 128 per thread if there are three consumer
          * warpgroups, else 168. */
@@ -91,7 +91,7 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
         LISTED = SLOT + (VARLEN ? RECORDS * (int)sizeof(forward_record)
                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
         TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
-        END = TILE + (BLOCKS ? 4 * STAGES : 0), /* of each stage of K */
+        END = TILE + (BLOCKS ? 4 * STAGES : 0), /* a word per stage of K */
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         forward_scores<Z, F16>(s, q_low, k_low);
         wgmma_commit();
     };
-    /* Of the tile before. */
+    /* O += P V of the tile before. */
     auto issue_outputs = [&] {
         const uint32_t v_low = v_low0 + last.stage * (Z::V_BYTES / 16);
         mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
             o[i] = 0.0f;
 
         int tile = record.last;
-        int32_t listed = 0; /* of the tile at hand: what its stage says */
+        int32_t listed = 0; /* what the stage says of the tile at hand */
         auto look = [&] {   /* waits for the keys of a tile */
                           mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
                           if constexpr (LISTS) {

@@ -23,10 +23,10 @@ typedef struct ordo_gemm_end {
 typedef struct ordo_gemm_args {
     CUtensorMap a, b, c; /* c: if rows of C are halves, and whole 16 bytes */
     ordo_gemm_end end;
-    int32_t a_bytes;              /* of A that a stage receives */
-    int32_t stages;               /* of a unit */
+    int32_t a_bytes;              /* bytes of A that a stage receives */
+    int32_t stages;               /* stages per unit of work */
     int32_t units, rows, columns; /* all; tiles of a cluster, down and across */
-    int32_t group;                /* of them down that are taken together */
+    int32_t group;                /* how many of the `rows` are taken together */
 } ordo_gemm_args;
 
 /* A unit of work of a cluster: a tile of a section. */
@@ -49,7 +49,7 @@ ORDO_HD ordo_gemm_place ordo_gemm_issue(const ordo_gemm_args *args, int32_t unit
 /* A kernel and its launch parameters. */
 typedef struct ordo_gemm_instance {
     const void *kernel;           /* NULL: there is none of these transpositions */
-    int32_t rows, columns, depth; /* of a block's tile; of k in a stage */
+    int32_t rows, columns, depth; /* size of a block's tile; k per stage */
     int32_t cluster;              /* blocks, whose tiles lie one below the other and share B */
     unsigned threads, shared_bytes;
 } ordo_gemm_instance;

@@ -21,7 +21,7 @@ ORDO_DEVICE float gemm_value(const void *from, ordo_dtype type, int64_t at)
 /* The rows and columns of a warpgroup's 64 x 2 N sums that exist, counted from this thread's first
  * row and from the first column, and where they go. */
 struct gemm_part {
-    char *to; /* of this thread's first row, the first column */
+    char *to; /* this thread's first row, first column */
     int64_t row_bytes;
     int rows, columns;
 };

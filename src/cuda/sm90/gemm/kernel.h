@@ -30,8 +30,8 @@ template <int WARPGROUPS_, int COLUMNS_, int PANELS_, int STAGES_, int CLUSTER_>
         THREADS = 128 * (WARPGROUPS + 1),
         CONSUMER_REGISTERS = 232,
         PRODUCER_REGISTERS = 40,
-        PLACES = 16, /* of units: a unit has a stage at least, so STAGES + 1 are in use */
-        A_BYTES = ROWS * ORDO_LINE_BYTES, /* of a panel */
+        PLACES = 16, /* for units: each has a stage at least, so STAGES + 1 are in use */
+        A_BYTES = ROWS * ORDO_LINE_BYTES, /* a panel of A */
         B_BYTES = COLUMNS * ORDO_LINE_BYTES,
         STAGE_BYTES = PANELS * (A_BYTES + B_BYTES),
         /* shared memory */

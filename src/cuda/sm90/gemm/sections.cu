@@ -10,7 +10,7 @@ typedef struct sections_args {
     ordo_gemm_end end;
     const float *sums;
     int64_t section; /* floats from one to the next */
-    int32_t columns; /* of a row of sums */
+    int32_t columns; /* columns of a row of sums */
 } sections_args;
 
 /* COUNT sums of one element, `step` apart; of none, +0. */

@@ -20,7 +20,7 @@ ORDO_HD int64_t phase_shrink(int64_t slot, int32_t columns, int32_t j, int32_t r
  * row's, padded and permuted; forward, delta alone: the factor of the row's outputs. */
 struct ordo_phase_common : ordo_pass_common {
     ordo_phase_panel panel;
-    ordo_phase_lines lines; /* of dS^T */
+    ordo_phase_lines lines; /* layout of dS^T */
     int32_t together;       /* heads whose units are taken together */
     int32_t *next;          /* unit of this kernel; zero at the launch */
 };
@@ -33,7 +33,7 @@ struct ordo_phase_maps {
 };
 
 struct ordo_phase_scores : ordo_phase_maps, ordo_phase_common {
-    int32_t chunks;  /* of PHASE_CHUNK tiles of keys, of the longest sequence */
+    int32_t chunks;  /* chunks of PHASE_CHUNK key tiles in the longest sequence */
     float out_scale; /* forward: factor of outputs */
 };
 
@@ -41,8 +41,8 @@ struct ordo_phase_scores : ordo_phase_maps, ordo_phase_common {
 typedef struct ordo_phase_factors {
     CUtensorMap a, b;     /* P or dS; what it is multiplied by */
     ordo_cuda_tensor out; /* data NULL: sums are left instead */
-    int32_t columns;      /* of out */
-    float scale;          /* of out; O: of its rows instead */
+    int32_t columns;      /* columns of out */
+    float scale;          /* factor of out; O: each row has its own, in delta */
     const float *before;  /* by keys: the sums that a pass before left, or NULL */
     float *sums;          /* by keys: those of an earlier panel, and for a later one */
     float *left;          /* by keys: the sums that are carried out, if a unit has whole rows; else

@@ -60,7 +60,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     static const bool DROP = SOURCE != ORDO_KEEP_NONE;
     const ordo_phase_chains &args;
     const int x;                         /* thread of the warpgroup */
-    pipeline_state<Z::STAGES> ring = {}; /* of the step at hand */
+    pipeline_state<Z::STAGES> ring = {}; /* stage and parity of the step at hand */
     uint32_t j = 0;                      /* steps of this block so far */
 
     __device__ __forceinline__ void arrive(uint32_t bar) const
@@ -184,7 +184,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         const uint32_t shift = keep_shift(key / CHAIN_TILE % 2 * 8 + x / 32 * 2, x / 4 % 2);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            int32_t word[2][2]; /* of queries 0 and 8, 1 and 9 of this thread's sixteen */
+            int32_t word[2][2]; /* queries 0 and 8, 1 and 9 of this thread's sixteen */
             load_shared2(at + k * 256, word[0][0], word[0][1]);
             load_shared2(at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll

@@ -11,7 +11,7 @@ enum {
     CHAIN_TILE = PHASE_CHAIN_KEYS, /* rows of a tile: keys of a unit, queries of a step */
     CHAIN_SCORES = CHAIN_TILE / 2, /* a thread's of a 64 x 64 tile */
     CHAIN_PACKED = CHAIN_SCORES / 2,
-    CHAIN_KEEP_WORDS = CHAIN_TILE * ORDO_KEEP_COLS / 32, /* of a step, which uses half of them */
+    CHAIN_KEEP_WORDS = CHAIN_TILE * ORDO_KEEP_COLS / 32, /* per step, which uses half of them */
     CHAIN_MAKERS = 96 /* threads that make them: the warps of the producer that do not load */
 };
 static_assert((int)CHAIN_TILE == 64, "a consumer warpgroup has 64 rows");
@@ -26,8 +26,8 @@ struct chain_unit {
     int32_t steps, key, head, sequence, ends, queries, diagonal;
 };
 
-/* Of a step; and behind it, where bits are made, what they are made of: keys counts blocks of them.
- * row is -1 at the end, then. */
+/* The record of a step. Where bits are made, chain_made follows it, with the keys as a number of
+ * tiles, and row is -1 at the end. */
 struct chain_step {
     int32_t row, partial;
     float slope;
@@ -53,9 +53,9 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
                  : D + DV > 320 ? 3
                                 : 4,
         SWAPPED = STAGES == 2,
-        RECORDS = SWAPPED ? 2 * STAGES : STAGES, /* of steps: read after dO has been released */
-        K_BYTES = CHAIN_TILE * D * 2,            /* of a tile of K or Q */
-        V_BYTES = CHAIN_TILE * DV * 2,           /* of V or dO */
+        RECORDS = SWAPPED ? 2 * STAGES : STAGES, /* step records, read after dO has been released */
+        K_BYTES = CHAIN_TILE * D * 2,            /* a tile of K or Q */
+        V_BYTES = CHAIN_TILE * DV * 2,           /* a tile of V or dO */
         STAGE_BYTES = K_BYTES + V_BYTES,         /* Q, then dO; or dO, then Q */
         P_BYTES = CHAIN_TILE * CHAIN_TILE * 2,
         STAT_BYTES = CHAIN_TILE * 4,
@@ -214,7 +214,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
             return;
         const ordo_phase_walk walk = ordo_phase_visits(&s, &args.panel, CHAIN_TILE, own, args.down);
         if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
-            return; /* of another panel; or unseen, and the sums stay where they are */
+            return; /* another panel's block; or unseen, and the sums stay where they are */
         if (walk.begins)
             prefetch(s, head, key);
         const int32_t ends = walk.begins + 2 * walk.ends;

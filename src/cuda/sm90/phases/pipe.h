@@ -20,7 +20,7 @@ enum {
     PHASE_BOX_BYTES = PHASE_STEP * ORDO_LINE_BYTES,
     PHASE_CONSUMER_REGISTERS = 240,
     PHASE_PRODUCER_REGISTERS = 24,
-    PHASE_RECORD_BYTES = 32 /* of a unit, at most */
+    PHASE_RECORD_BYTES = 32 /* a unit's record, at most */
 };
 static_assert(256 * PHASE_CONSUMER_REGISTERS + 128 * PHASE_PRODUCER_REGISTERS <=
                   PHASE_THREADS * 168,
@@ -82,7 +82,7 @@ ORDO_DEVICE int64_t phase_draw(const ordo_phase_common &all)
 template <int N> struct phase_loader {
     using Z = phase_shape<N>;
     const uint64_t reused = policy_evict_last(); /* L2: of inputs, which many units read; */
-    uint64_t once = policy_evict_first();        /* of P and dS */
+    uint64_t once = policy_evict_first();        /* for loads of P and dS */
     pipeline_state<Z::STAGES> ring = {};
     uint32_t records = 0;
 
@@ -150,7 +150,7 @@ ORDO_DEVICE void phase_query_tiles(const ordo_phase_common &all, int32_t parts, 
 
 template <int N> struct phase_consumer {
     using Z = phase_shape<N>;
-    const int mine, x; /* of the two warpgroups; thread of this one */
+    const int mine, x; /* which of the two warpgroups; thread of this one */
     pipeline_state<Z::STAGES> ring = {};
     uint32_t records = 0;
 

@@ -17,7 +17,7 @@
 /* The record of a unit. */
 struct softmax_unit {
     int32_t count; /* key tiles; -1: the end */
-    int32_t first; /* of these */
+    int32_t first; /* the first of these tiles */
     int32_t tile, row, head, sequence;
 };
 
