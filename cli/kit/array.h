@@ -19,6 +19,12 @@ typedef enum cli_element {
     CLI_ELEMENT_BOOL    /* in .npy only */
 } cli_element;
 
+/* Bytes of an element in a file. */
+static inline int64_t cli_element_bytes(cli_element element)
+{
+    return element == CLI_ELEMENT_F32 ? 4 : element == CLI_ELEMENT_BOOL ? 1 : 2;
+}
+
 enum { CLI_ARRAY_DIMS = 8 };
 
 typedef struct cli_array {

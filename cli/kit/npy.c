@@ -162,9 +162,7 @@ static bool read_dictionary(reader *r, cli_array *array)
 static bool check_data(const reader *r, cli_array *array, int64_t file_bytes)
 {
     const int64_t there = file_bytes - array->offset;
-    const int64_t width = array->element == CLI_ELEMENT_F32    ? 4
-                          : array->element == CLI_ELEMENT_BOOL ? 1
-                                                               : 2;
+    const int64_t width = cli_element_bytes(array->element);
     if (!cli_array_size(array->shape, array->dims, width, &array->bytes))
         return bad(r, "shape: more than 2^62 bytes");
     if (there != array->bytes)

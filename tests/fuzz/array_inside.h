@@ -9,7 +9,7 @@ static inline void check_inside(const cli_array *a, int64_t file_bytes)
 {
     int64_t bytes = -1;
     must(a->dims >= 0 && a->dims <= CLI_ARRAY_DIMS);
-    must(cli_array_size(a->shape, a->dims, a->element == CLI_ELEMENT_F32 ? 4 : 2, &bytes));
+    must(cli_array_size(a->shape, a->dims, cli_element_bytes(a->element), &bytes));
     must(bytes == a->bytes);
     must(a->offset >= 0 && a->bytes >= 0 && a->offset <= file_bytes - a->bytes);
 }

@@ -9,7 +9,7 @@ static void check_array(const cli_array *a, int64_t file_bytes)
 {
     int64_t bytes = -1;
     CHECK(a->dims >= 0 && a->dims <= CLI_ARRAY_DIMS);
-    CHECK(cli_array_size(a->shape, a->dims, a->element == CLI_ELEMENT_F32 ? 4 : 2, &bytes));
+    CHECK(cli_array_size(a->shape, a->dims, cli_element_bytes(a->element), &bytes));
     CHECK_INT(bytes, a->bytes);
     CHECK(a->offset >= 0 && a->bytes >= 0 && a->offset <= file_bytes - a->bytes);
 }
