@@ -320,7 +320,7 @@ static cached_plan *find_plan(const plan_key *key)
     const unsigned at = found ? 0 : in->made++ % WAYS;
     pthread_mutex_unlock(&lock);
     if (found) {
-        give_back(made);
+        destroy(made); /* nobody else has it */
         return found;
     }
     made->references++;

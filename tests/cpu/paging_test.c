@@ -155,7 +155,7 @@ static void open_pages(sampling *s, const training *t, uint64_t *seed)
     p->paging = (ordo_paging) { rows, pages, columns };
     const int64_t more = check_between(seed, 0, 2); /* entries of a line that are no columns */
     s->call.page_table_stride = more ? columns + more : 0;
-    s->table = malloc((size_t)(SEQUENCES * (columns + more)) * sizeof *s->table);
+    s->table = calloc((size_t)(SEQUENCES * (columns + more)), sizeof *s->table);
     for (int64_t x = 0; x < SEQUENCES * (columns + more); x++)
         s->table[x] = -9;
     for (int64_t x = 0; x < SEQUENCES * columns; x++) { /* a permutation, one longer each time */
@@ -349,7 +349,7 @@ static void hide(ordo_backend backend, int32_t start)
     uint64_t seed = 600 + (uint64_t)start;
     const int32_t cu_q[2] = { 0, 1 }, cu_kv[2] = { 0, COLUMNS - start };
     uint16_t *q = draw(&seed, DIM), *k = draw(&seed, COLUMNS * DIM), o[2][DIM];
-    float lse[2];
+    float lse[2] = { NAN, NAN };
     ordo_problem p = ORDO_PROBLEM_INIT;
     ordo_call call = ORDO_CALL_INIT;
     p.dtype = ORDO_BF16;

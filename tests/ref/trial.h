@@ -73,8 +73,8 @@ static inline void trial_add_bias(trial *t, uint64_t *state)
     const int64_t count = ordo_bias_count(&t->p);
     const ordo_tensor tight = { NULL, { 0 } };
     const ordo_bias_strides s = ordo_bias_strides_of(&t->p, &tight);
-    t->bias = calloc((size_t)count, sizeof *t->bias);
-    t->dbias = calloc((size_t)count, sizeof *t->dbias);
+    t->bias = calloc((size_t)count + 1, sizeof *t->bias);
+    t->dbias = calloc((size_t)count + 1, sizeof *t->dbias);
     for (int64_t i = 0; i < count; i++) {
         t->bias[i] = check_between(state, 0, 4) ? check_uniform(state) : -INFINITY;
         t->dbias[i] = (double)NAN;
