@@ -291,7 +291,7 @@ def _seen(mask: Any, some: Any, rows: int, columns: int) -> Any:
 
 
 def _elements(mask: Any, some: Any, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Of these blocks: whether each element is seen, and the numbers of their columns."""
+    """Whether each element of these blocks is seen, and the numbers of the blocks' columns."""
     device = mask.kv_num_blocks.device
 
     def element(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
