@@ -13,7 +13,6 @@ enum { TREES = 8, THREADS = TREES * ORDO_SINK_ROWS, SUM_THREADS = 128 };
 struct sink_args : ordo_cuda_pass {
     int32_t heads;
     int32_t dense_tiles; /* query tiles per (sequence, head) if numbered so; else 0 */
-    float kept_scale;    /* delta was divided by it */
 };
 
 /* Place of a row in delta. */
@@ -80,7 +79,7 @@ ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass)
     (ordo_cuda_pass &)args = *pass;
     args.heads = pass->run.kv_heads * pass->run.group_heads;
     args.dense_tiles = ordo_backward_dense(pass) ? ordo_band_query_tiles(&pass->run.band) : 0;
-    args.kept_scale = pass->keep_scale > 0.0f ? pass->keep_scale : 1.0f;
+    args.keep_scale = ordo_pass_dv_scale(pass); /* delta was divided by it */
     int blocks = 0;
     CUDA_TRY(
         ordo_cuda_blocks(pass->run.workers, (int64_t)args.batch.sequences * args.heads, &blocks));

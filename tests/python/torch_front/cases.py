@@ -202,12 +202,15 @@ class Case:
     def refusal(self) -> str:
         """The words that refuse this call, once it is built; "" if it is not to be refused."""
         widest = max(self.q.shape[-1], self.v.shape[-1])
+        masked = self.values["seen"] == "given" or self.bias is not None
+        if self.device == "cuda" and self.values["entry"] == "sdpa" and masked:
+            return "No available kernel"  # PyTorch's words: its flash backend takes no mask
         if self.device == "cuda" and self.values["seen"] == "given":
             return "seen.device cuda:0: expected cpu"
-        if self.device == "cuda" and self.bias is not None:
-            return "bias"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
+        if self.device == "cuda" and self.bias is not None:
+            return "bias"
         if self.device == "cuda" and self.values["lengths"] == "no keys" and self.sink is not None:
             return "backend cuda expects keys"
         return ""

@@ -13,6 +13,7 @@ import ordo
 import torch
 from bits import same
 from cases import Case
+from entries import ENTRIES
 from ordo._problem import NO_KEYS, dropout_of
 from ordo._words import mask_of
 from torch import Tensor
@@ -191,8 +192,10 @@ def reference(case: Case) -> Results:
     """attention() itself, eagerly: what a GPU's bits are compared with."""
     from situations import eager  # which uses Results
 
-    plain = dataclasses.replace(case, situation="eager", values=dict(case.values, entry="attention"))
-    plain.build()
+    plain = dataclasses.replace(case, situation="eager")
+    plain.build()  # as its entry has it: the lengths of some are not any
+    plain.values = dict(case.values, entry="attention")
+    plain.function = ENTRIES["attention"].make(plain)
     plain.start()
     case.rng = plain.rng
     return eager(plain)
