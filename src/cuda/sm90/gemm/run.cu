@@ -43,7 +43,8 @@ static int64_t parts(int64_t x, int64_t of)
     return (x + of - 1) / of;
 }
 
-ordo_status ordo_gemm_run(const ordo_cuda_gemm *g, const ordo_gemm_instance *kernel)
+ordo_status ordo_gemm_prepare(const ordo_cuda_gemm *g, const ordo_gemm_instance *kernel,
+                              ordo_gemm_args *args, ordo_cuda_grid *grid)
 {
     const int64_t rows = parts(g->m, kernel->rows * kernel->cluster);
     const int64_t columns = parts(g->n, kernel->columns), units = rows * columns * g->sections;
@@ -52,28 +53,36 @@ ordo_status ordo_gemm_run(const ordo_cuda_gemm *g, const ordo_gemm_instance *ker
                               (long long)g->m, (long long)g->n);
     /* Few rows of A come without the rest of the tile. */
     const int box = (int)(g->m < kernel->rows ? g->m : kernel->rows);
-    ordo_gemm_args args = {};
-    CUDA_TRY(map_of(&args.a, g, g->a, g->a_stride, g->a_rows_are_k, g->m, box));
-    CUDA_TRY(map_of(&args.b, g, g->b, g->b_stride, g->b_rows_are_k, g->n,
+    *args = {};
+    CUDA_TRY(map_of(&args->a, g, g->a, g->a_stride, g->a_rows_are_k, g->m, box));
+    CUDA_TRY(map_of(&args->b, g, g->b, g->b_stride, g->b_rows_are_k, g->n,
                     kernel->columns / kernel->cluster));
-    args.end = end_of(g);
-    if (args.end.out != ORDO_F32 && g->n % 8 == 0) {
+    args->end = end_of(g);
+    if (args->end.out != ORDO_F32 && g->n % 8 == 0) {
         const ordo_cuda_tensor c = { g->c, g->c_stride, g->c_stride, g->c_stride };
         const ordo_cuda_lengths lengths = { g->m, 1, 1, (int)g->n };
-        CUDA_TRY(ordo_cuda_map(&args.c, &c, lengths, STORED_ROWS));
+        CUDA_TRY(ordo_cuda_map(&args->c, &c, lengths, STORED_ROWS));
     }
-    args.a_bytes = (g->a_rows_are_k ? kernel->rows : box) * kernel->depth * 2;
-    args.stages = (int32_t)parts(g->k / g->sections, kernel->depth);
-    args.units = (int32_t)units;
-    args.rows = (int32_t)rows;
-    args.columns = (int32_t)columns;
-    args.group = ROWS_TOGETHER / (kernel->rows * kernel->cluster);
+    args->a_bytes = (g->a_rows_are_k ? kernel->rows : box) * kernel->depth * 2;
+    args->stages = (int32_t)parts(g->k / g->sections, kernel->depth);
+    args->units = (int32_t)units;
+    args->rows = (int32_t)rows;
+    args->columns = (int32_t)columns;
+    args->group = ROWS_TOGETHER / (kernel->rows * kernel->cluster);
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units * kernel->cluster, &blocks));
     /* All blocks have the same number of units, or one less: the power of others is theirs. */
     const int64_t rounds = parts(units, blocks / kernel->cluster);
-    const ordo_cuda_grid grid = { (unsigned)(parts(units, rounds) * kernel->cluster),
-                                  kernel->threads, kernel->shared_bytes, ORDO_LAUNCH_EARLY };
+    *grid = { (unsigned)(parts(units, rounds) * kernel->cluster), kernel->threads,
+              kernel->shared_bytes, ORDO_LAUNCH_EARLY };
+    return ORDO_OK;
+}
+
+ordo_status ordo_gemm_run(const ordo_cuda_gemm *g, const ordo_gemm_instance *kernel)
+{
+    ordo_gemm_args args;
+    ordo_cuda_grid grid;
+    CUDA_TRY(ordo_gemm_prepare(g, kernel, &args, &grid));
     CUDA_TRY(ordo_cuda_launch(kernel->kernel, &args, grid, g->stream));
     return g->sections > 1 ? ordo_gemm_sections(g) : ORDO_OK;
 }
