@@ -8,15 +8,13 @@
 #include <cuda_runtime.h>
 
 #include "cuda/ops/dropout.h"
+#include "cuda/ops/keep_words.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"
 
-enum {
-    MOST_WORDS = 8, /* that a loop draws for a keep word */
-    PIECE = 64      /* blocks side by side that a warp makes, at most */
-};
+enum { PIECE = 64 }; /* blocks side by side that a warp makes, at most */
 
 typedef struct bits_args {
     ordo_keep keep;
@@ -27,17 +25,13 @@ typedef struct bits_args {
     bool upwards;          /* the last line of a head comes first */
     uint32_t bh, bh_step, heads, down, across, row, block;
     int32_t low, high;
-    uint32_t loop;              /* which: loops[] */
-    uint32_t draws, first_draw; /* draws per block; the first that counts */
-    uint32_t
-        select[MOST_WORDS]; /* all ones where the threshold has a bit; the last is its highest */
+    uint32_t loop; /* which: loops[] */
+    ordo_sliced sliced;
 } bits_args;
 
 /* ---- words ---- */
 
-/* Philox's first two rounds mix one half of the counter at a time, so that all of a warp's words
- * share what round_keys has, all blocks of a row its row_product, both rows of a block `first` and
- * `second` below. The rest is held in registers, or each word would compute it again. */
+/* What ops/keep_words.h reads, in registers, or each word would compute it again. */
 template <int ROUNDS> struct round_keys {
     uint32_t site, head;      /* with the keys that they meet */
     uint32_t key[2 * ROUNDS]; /* two per round */
@@ -58,67 +52,12 @@ template <int ROUNDS> struct round_keys {
         head = (uint32_t)product ^ key[2];
         asm volatile("" : "+r"(site), "+r"(head));
     }
-};
 
-/* Round 1's product of a row and quad, with the keys that its halves meet. */
-struct row_product {
-    uint32_t low, high;
-};
-
-template <int ROUNDS>
-ORDO_DEVICE row_product product_of(const round_keys<ROUNDS> &keys, uint32_t row, uint32_t quad)
-{
-    const uint64_t product = (uint64_t)ORDO_PHILOX_M0 * (keys.row ^ (row * 4 + quad));
-    row_product own = { (uint32_t)product ^ keys.key[5], (uint32_t)(product >> 32) ^ keys.key[3] };
-    asm volatile("" : "+r"(own.low), "+r"(own.high));
-    return own;
-}
-
-/* ordo_philox() of the counter { place, row * 4 + quad, bh, offset }. */
-template <int ROUNDS>
-ORDO_DEVICE ordo_philox_words philox(const round_keys<ROUNDS> &keys, row_product own,
-                                     uint32_t place)
-{
-    const uint64_t first = (uint64_t)ORDO_PHILOX_M0 * place;
-    const uint64_t second = (uint64_t)ORDO_PHILOX_M1 * ((uint32_t)(first >> 32) ^ keys.site);
-    ordo_philox_words c = { { (uint32_t)(second >> 32) ^ keys.head, (uint32_t)second,
-                              own.high ^ (uint32_t)first, own.low } };
-#pragma unroll
-    for (int r = 2; r < ROUNDS; r++) {
-        const uint64_t p0 = (uint64_t)ORDO_PHILOX_M0 * c.w[0];
-        const uint64_t p1 = (uint64_t)ORDO_PHILOX_M1 * c.w[2];
-        c.w[0] = (uint32_t)(p1 >> 32) ^ c.w[1] ^ keys.key[2 * r];
-        c.w[1] = (uint32_t)p1;
-        c.w[2] = (uint32_t)(p0 >> 32) ^ c.w[3] ^ (r == 2 ? 0 : keys.key[2 * r + 1]);
-        c.w[3] = (uint32_t)p0;
+    template <uint32_t M> static __device__ __forceinline__ uint64_t product(uint32_t x)
+    {
+        return (uint64_t)M * x;
     }
-    return c;
-}
-
-/* Keying ordo: the last WORDS words of the last draws, one per bit of the threshold from the first
- * that counts. THRESHOLD, if not 0, has these bits. */
-template <int ROUNDS, int WORDS, uint32_t THRESHOLD>
-ORDO_DEVICE uint32_t sliced_word(const bits_args &args, const round_keys<ROUNDS> &keys,
-                                 row_product own, uint32_t block)
-{
-    enum { DRAWS = (WORDS + 3) / 4, SKIPPED = 4 * DRAWS - WORDS };
-    uint32_t kept = 0;
-#pragma unroll
-    for (int draw = 0; draw < DRAWS; draw++) {
-        const ordo_philox_words random =
-            philox(keys, own, block * args.draws + args.first_draw + (uint32_t)draw);
-#pragma unroll
-        for (int i = draw ? 0 : SKIPPED; i < 4; i++) {
-            const int bit = 4 * draw + i - SKIPPED;
-            const uint32_t w = random.w[i];
-            if (THRESHOLD)
-                kept = THRESHOLD >> bit & 1 ? kept | w : kept & w;
-            else /* the majority of three: kept | w or kept & w */
-                kept = (kept & w) | ((kept | w) & args.select[MOST_WORDS - WORDS + bit]);
-        }
-    }
-    return kept;
-}
+};
 
 /* ---- kernels ---- */
 
@@ -154,7 +93,7 @@ ORDO_DEVICE void make_piece(const bits_args &args, const round_keys<ROUNDS> &key
     const row_product rows[2] = { product_of(keys, x.row, quad),
                                   product_of(keys, x.row + 8, quad) };
     const auto word = [&](row_product own, uint32_t at) {
-        return sliced_word<ROUNDS, WORDS, THRESHOLD>(args, keys, own, args.block + at);
+        return sliced_word<ROUNDS, WORDS, THRESHOLD>(args.sliced, keys, own, args.block + at);
     };
 #pragma unroll 2
     for (uint32_t at = x.first; at < x.end; at++)
@@ -300,16 +239,17 @@ static bits_kernel choose(const ordo_keep *keep, bits_args *args)
         zeros++;
     const int words = keep->bits - zeros;
     const bool rounds = keep->rounds == 7 || keep->rounds == 10;
-    if (keep->keying != ORDO_KEYING_ORDO || keep->bits % 4 || words > MOST_WORDS || !rounds)
+    if (keep->keying != ORDO_KEYING_ORDO || keep->bits % 4 || words > ORDO_SLICED_WORDS || !rounds)
         return defined_kernel;
     while (loops[args->loop].threshold ? loops[args->loop].words != words ||
                                              loops[args->loop].threshold != keep->threshold >> zeros
                                        : loops[args->loop].words < words)
         args->loop++;
-    args->draws = (uint32_t)(keep->bits + 3) / 4;
-    args->first_draw = args->draws - (uint32_t)(loops[args->loop].words + 3) / 4;
-    for (int i = 0; i < keep->bits && i < MOST_WORDS; i++)
-        args->select[MOST_WORDS - 1 - i] = keep->threshold >> (keep->bits - 1 - i) & 1 ? ~0u : 0;
+    args->sliced.draws = (uint32_t)(keep->bits + 3) / 4;
+    args->sliced.first_draw = args->sliced.draws - (uint32_t)(loops[args->loop].words + 3) / 4;
+    for (int i = 0; i < keep->bits && i < ORDO_SLICED_WORDS; i++)
+        args->sliced.select[ORDO_SLICED_WORDS - 1 - i] =
+            keep->threshold >> (keep->bits - 1 - i) & 1 ? ~0u : 0;
     return keep->rounds == 7 ? sliced_kernel<7> : sliced_kernel<10>;
 }
 
