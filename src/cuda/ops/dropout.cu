@@ -92,12 +92,14 @@ ORDO_DEVICE void make_piece(const bits_args &args, const round_keys<ROUNDS> &key
     const uint32_t quad = threadIdx.x % 4;
     const row_product rows[2] = { product_of(keys, x.row, quad),
                                   product_of(keys, x.row + 8, quad) };
-    const auto word = [&](row_product own, uint32_t at) {
-        return sliced_word<ROUNDS, WORDS, THRESHOLD>(args.sliced, keys, own, args.block + at);
+    uint2 *to = x.words + x.first * 32;
+    uint32_t place = sliced_place(args.sliced, args.block + x.first);
+    const auto word = [&](row_product own) {
+        return sliced_word_at<ROUNDS, WORDS, THRESHOLD>(args.sliced, keys, own, place);
     };
 #pragma unroll 2
-    for (uint32_t at = x.first; at < x.end; at++)
-        x.words[at * 32] = { word(rows[0], at), word(rows[1], at) };
+    for (uint32_t at = x.first; at < x.end; at++, to += 32, place += args.sliced.draws)
+        *to = { word(rows[0]), word(rows[1]) };
 }
 
 /* Thresholds that have a loop, without their lowest zeros: of p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25,

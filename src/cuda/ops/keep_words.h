@@ -58,18 +58,23 @@ ORDO_DEVICE ordo_philox_words philox(const KEYS &keys, row_product own, uint32_t
     return c;
 }
 
-/* The last WORDS words of the last draws, one per bit of the threshold from the first that counts.
- * THRESHOLD, if not 0, has these bits. */
+/* The place of a block's first draw that counts; `draws` further is that of the next block. */
+ORDO_DEVICE uint32_t sliced_place(const ordo_sliced &sliced, uint32_t block)
+{
+    return block * sliced.draws + sliced.first_draw;
+}
+
+/* The last WORDS words of the draws from `place` on, one per bit of the threshold from the first
+ * that counts. THRESHOLD, if not 0, has these bits. */
 template <int ROUNDS, int WORDS, uint32_t THRESHOLD, class KEYS>
-ORDO_DEVICE uint32_t sliced_word(const ordo_sliced &sliced, const KEYS &keys, row_product own,
-                                 uint32_t block)
+ORDO_DEVICE uint32_t sliced_word_at(const ordo_sliced &sliced, const KEYS &keys, row_product own,
+                                    uint32_t place)
 {
     enum { DRAWS = (WORDS + 3) / 4, SKIPPED = 4 * DRAWS - WORDS };
     uint32_t kept = 0;
 #pragma unroll
     for (int draw = 0; draw < DRAWS; draw++) {
-        const ordo_philox_words random =
-            philox<ROUNDS>(keys, own, block * sliced.draws + sliced.first_draw + (uint32_t)draw);
+        const ordo_philox_words random = philox<ROUNDS>(keys, own, place + (uint32_t)draw);
 #pragma unroll
         for (int i = draw ? 0 : SKIPPED; i < 4; i++) {
             const int bit = 4 * draw + i - SKIPPED;
