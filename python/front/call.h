@@ -72,11 +72,18 @@ enum {
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
 
+/* Results of the passes. */
+enum { O, LSE, KEPT, DRAWN };
+enum { DQ, DK, DV, DSINK, DBIAS, RESULTS };
+
 typedef struct request {
     int64_t flags, sizes[SIZES];
     double scale, softcap, dropout_p;
     tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
-    bool packed, draws;                                     /* draws: DRAW is taken */
+    tensor *sums[2]; /* of dk and dv: f32, contiguous, in the shapes of k and v */
+    unsigned carry;  /* what is done with the sums; 0: there are none */
+    tensor *made[RESULTS];
+    bool packed, draws; /* draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
@@ -177,7 +184,9 @@ static bool read_rest(request *r, const StableIValue *stack)
 
 static void release_request(request *r)
 {
-    tensor *const all[] = { r->q, r->k, r->v, r->o, r->lse, r->dout, r->dlse };
+    tensor *const all[] = {
+        r->q, r->k, r->v, r->o, r->lse, r->dout, r->dlse, r->sums[0], r->sums[1]
+    };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         release(all[i]);
     for (int i = 0; i < MORE; i++)
@@ -247,7 +256,7 @@ static bool check_lists(const request *r)
                           tensors[i + 1].name);
     if (r->packed && flags >> Q_LENS & 1)
         return REFUSE("argument", "cu_q, q_lens: expected one of them");
-    if (r->dropout_p > 0 && !(flags >> RNG & 1))
+    if (r->dropout_p > 0 && !(flags & (1 << RNG | ASK)))
         return REFUSE("argument", "rng None: expected a tensor with dropout_p %g", r->dropout_p);
     if (flags >> BLOCK_FIRST & 1 && !(flags >> BLOCK_START & 1))
         return REFUSE("argument", "block_mask.start None: expected a tensor");

@@ -11,18 +11,31 @@
 
 static void (*delete_value)(void *); /* operator delete of C++ */
 
-/* Hand results over, or raise. What is NULL becomes a result that does not exist. */
-static void hand_over(StableIValue *stack, request *r, bool done, int count, tensor **made)
+/* Release a request and hand `count` results over, or raise. What is NULL becomes a result that
+ * does not exist. */
+static void hand_over(StableIValue *stack, request *r, bool done, int count)
 {
     release_request(r);
     for (int i = 0; i < count; i++) {
         if (!done)
-            release(made[i]);
+            release(r->made[i]);
         else
-            stack[i] = (StableIValue)(uintptr_t)(made[i] ? made[i] : undefined());
+            stack[i] = (StableIValue)(uintptr_t)(r->made[i] ? r->made[i] : undefined());
     }
     if (!done)
         torch.aoti_torch_check(false, "ordo", "ordo", 0, said); /* does not return */
+}
+
+/* Check a request, whose numbers are at `rest`, run it on its device, and hand the results over. */
+static void run_request(StableIValue *stack, request *r, const StableIValue *rest,
+                        bool (*run)(request *), uint64_t results)
+{
+    struct CUDAGuardOpaque *guard = NULL;
+    const bool done =
+        read_rest(r, rest) && check_request(r) && guard_device(&r->x[0], &guard) && run(r);
+    if (guard)
+        torch.aoti_torch_delete_cuda_guard(guard);
+    hand_over(stack, r, done, (int)results);
 }
 
 /* A request about q, k and v, of which the stack begins with three. */
@@ -32,29 +45,13 @@ static request query_of(const StableIValue *stack)
         request) { .q = tensor_of(stack[0]), .k = tensor_of(stack[1]), .v = tensor_of(stack[2]) };
 }
 
-typedef bool pass(request *r, const void *more, tensor **made);
-
-/* Check a request, whose numbers are at `rest`, and run it on its device. */
-static bool run_request(request *r, const StableIValue *rest, pass *run, const void *more,
-                        tensor **made)
-{
-    struct CUDAGuardOpaque *guard = NULL;
-    const bool done = read_rest(r, rest) && (!r->dout || check_query(r)) && check_request(r) &&
-                      guard_device(&r->x[0], &guard) && run(r, more, made);
-    if (guard)
-        torch.aoti_torch_delete_cuda_guard(guard);
-    return done;
-}
-
 /* ordo::forward has three results; eager_forward, a fourth: it draws. */
 static void forward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments;
     request r = query_of(stack);
-    tensor *made[FORWARD_RESULTS] = { NULL };
     r.draws = results > DRAWN;
-    const bool done = run_request(&r, stack + 3, run_forward, NULL, made);
-    hand_over(stack, &r, done, (int)results, made);
+    run_request(stack, &r, stack + 3, run_forward, results);
 }
 
 /* An optional tensor comes as a pointer to its value. */
@@ -73,34 +70,29 @@ static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
     request r = query_of(stack + 2);
     r.dout = tensor_of(stack[0]), r.dlse = optional_of(stack[1]);
     r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
-    const StableIValue *own = stack + 7;
-    tensor *made[GRADIENTS] = { NULL };
-    sums carried = { NULL, NULL, 0 };
-    const bool part = results < GRADIENTS;
-    if (part)
-        carried = (sums) { tensor_of(own[0]), tensor_of(own[1]), (int64_t)own[2] };
-    const bool done = run_request(&r, part ? own + 3 : own, run_backward, &carried, made);
-    release(carried.dk), release(carried.dv);
-    hand_over(stack, &r, done, (int)results, made);
+    const StableIValue *rest = stack + 7;
+    if (results < RESULTS) {
+        r.sums[0] = tensor_of(rest[0]), r.sums[1] = tensor_of(rest[1]);
+        r.carry = (unsigned)rest[2];
+        rest += 3;
+    }
+    run_request(stack, &r, rest, run_backward, results);
 }
 
 /* The line of a plan, as text on the CPU. */
 static bool print_plan(const cached_plan *of, tensor **made)
 {
     size_t bytes = 0;
-    library.ordo_plan_print(of->plan, NULL, 0, &bytes);
+    ordo_plan_print(of->plan, NULL, 0, &bytes);
     const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)bytes });
     if (!allocate(&flat, U8, &(view) { .device_type = CPU }, made))
         return false;
-    const ordo_status status = library.ordo_plan_print(of->plan, data_of(*made), bytes, NULL);
+    const ordo_status status = ordo_plan_print(of->plan, data_of(*made), bytes, NULL);
     return !status || library_refused(status);
 }
 
-static bool run_keep_bits(request *r, const void *unused, tensor **made)
+static bool run_keep_bits(request *r)
 {
-    (void)unused;
-    if (r->flags & DRAW && !(r->flags & ASK))
-        return REFUSE("argument", "rng None: expected a tensor");
     cached_plan *of = plan_of(r);
     if (!of)
         return false;
@@ -109,24 +101,21 @@ static bool run_keep_bits(request *r, const void *unused, tensor **made)
     uint64_t bytes = 0;
     bool done = size_bits(&of->key.problem, &bytes);
     if (done && r->flags & ASK)
-        done = print_plan(of, made);
+        done = print_plan(of, &r->made[0]);
     else if (done && (hidden || fits))
-        done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, made);
+        done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, &r->made[0]);
     give_back(of);
     return done;
 }
 
-/* As forward(): the bits; none if the mode makes them inside a pass
- * or there is no room, unless HIDDEN. With KEEP those that the mask hides are made, too. With ASK
- * the line of the plan instead. */
+/* As forward(): the bits; none if the mode makes them inside a pass or there is no room, unless
+ * HIDDEN. With KEEP those that the mask hides are made, too. With ASK the line of the plan instead.
+ */
 static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
-    (void)arguments, (void)results;
+    (void)arguments;
     request r = query_of(stack);
-    tensor *made[1] = { NULL };
-    r.draws = true;
-    const bool done = run_request(&r, stack + 3, run_keep_bits, NULL, made);
-    hand_over(stack, &r, done, 1, made);
+    run_request(stack, &r, stack + 3, run_keep_bits, results);
 }
 
 /* Pack an element mask of bool, as block_mask_of() finds it again. */
@@ -150,8 +139,8 @@ static bool pack(const view *x, tensor **made)
     p.batch = sizes[0], p.heads = sizes[1], p.head_dim = 1;
     p.q_len = sizes[2], p.kv_len = sizes[3];
     p.seen.on = true, p.seen.per_sequence = sizes[0] > 1, p.seen.per_head = sizes[1] > 1;
-    const ordo_status status = library.ordo_seen_make(
-        &unused, &p, x->data, x->shape.strides, data_of(*made), (size_t)bytes_of(&packed, U8));
+    const ordo_status status = ordo_seen_make(&unused, &p, x->data, x->shape.strides,
+                                              data_of(*made), (size_t)bytes_of(&packed, U8));
     return !status || library_refused(status);
 }
 
@@ -160,9 +149,7 @@ static void of_one(StableIValue *stack, const char *name, bool (*make)(const vie
 {
     request r = { .q = tensor_of(stack[0]) };
     view x;
-    tensor *made[1] = { NULL };
-    const bool done = look(name, r.q, &x) && make(&x, &made[0]);
-    hand_over(stack, &r, done, 1, made);
+    hand_over(stack, &r, look(name, r.q, &x) && make(&x, &r.made[0]), 1);
 }
 
 /* Seed and offset, on the device of a tensor. */
@@ -183,11 +170,9 @@ static void gemm(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments, (void)results;
     product p = { .a = tensor_of(stack[0]), .b = tensor_of(stack[1]), .call = ORDO_GEMM_CALL_INIT };
-    tensor *made[1] = { NULL };
-    request none = { .q = NULL };
+    request r = { .q = NULL };
     p.bias = optional_of(stack[2]);
-    const bool done = multiply(&p, (int64_t)stack[3], stack[4] & 1, &made[0]);
-    hand_over(stack, &none, done, 1, made);
+    hand_over(stack, &r, multiply(&p, (int64_t)stack[3], stack[4] & 1, &r.made[0]), 1);
 }
 
 /* ---- registration ---- */
@@ -207,7 +192,7 @@ static const struct {
     { "gemm", gemm },
 };
 
-static const char *find_functions(const char *path)
+static const char *find_functions(void)
 {
     void *found = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     if (!found)
@@ -222,29 +207,20 @@ static const char *find_functions(const char *path)
     *(void **)&delete_value = dlsym(found, "_ZdlPv");
     if (!delete_value)
         return "operator delete is missing";
-    found = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-    if (!found)
-        return "libordo is not loaded";
-#define FIND_OURS(name)                                                                            \
-    *(void **)&library.name = dlsym(found, #name);                                                 \
-    if (!library.name)                                                                             \
-        return #name "() is missing: libordo is of another version";
-    LIBRARY_FUNCTIONS(FIND_OURS)
     return NULL;
 }
 
 enum { REVISION = 11 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
 
-/* Register the kernels, which call libordo at `path`; once per process, after PyTorch and libordo
- * have been loaded and the operators defined. `revision` is what the caller expects. Returns NULL,
- * or why it is not possible. */
-ORDO_API const char *ordo_torch_start(int revision, const char *path);
+/* Register the kernels; once per process, after PyTorch has been loaded and the operators defined.
+ * `revision` is what the caller expects. Returns NULL, or why it is not possible. */
+ORDO_API const char *ordo_torch_start(int revision);
 
-const char *ordo_torch_start(int revision, const char *path)
+const char *ordo_torch_start(int revision)
 {
     if (revision != REVISION)
         return "it is of another version than the package";
-    const char *why_not = find_functions(path);
+    const char *why_not = find_functions();
     if (why_not)
         return why_not;
     struct TorchLibraryOpaque *kernels;

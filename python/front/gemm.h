@@ -99,9 +99,9 @@ static bool launch_product(product *p, ordo_backend backend)
     ordo_gemm_plan *plan = NULL;
     ordo_gemm_info info = ORDO_GEMM_INFO_INIT;
     tensor *work = NULL;
-    ordo_status status = library.ordo_gemm_plan_create(&plan, &p->problem, backend);
+    ordo_status status = ordo_gemm_plan_create(&plan, &p->problem, backend);
     if (!status)
-        status = library.ordo_gemm_plan_query(plan, &info);
+        status = ordo_gemm_plan_query(plan, &info);
     bool done = !status || library_refused(status);
     if (done && info.workspace_bytes) {
         const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)info.workspace_bytes });
@@ -110,11 +110,11 @@ static bool launch_product(product *p, ordo_backend backend)
         p->call.workspace_bytes = info.workspace_bytes;
     }
     if (done) {
-        status = library.ordo_gemm_run(plan, &p->call);
+        status = ordo_gemm_run(plan, &p->call);
         done = !status || library_refused(status);
     }
     release(work); /* the caching allocator reuses it in the order of the stream */
-    library.ordo_gemm_plan_destroy(plan);
+    ordo_gemm_plan_destroy(plan);
     return done;
 }
 

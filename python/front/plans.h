@@ -14,34 +14,6 @@
 
 enum { SETS = 2048, WAYS = 4, MAX_DEVICES = 64, ALIGN = 256 };
 
-/* The functions of libordo that the front calls. */
-#define LIBRARY_FUNCTIONS(F)                                                                       \
-    F(ordo_attention_forward)                                                                      \
-    F(ordo_attention_backward)                                                                     \
-    F(ordo_backend_query)                                                                          \
-    F(ordo_device_machine)                                                                         \
-    F(ordo_dropout_fill)                                                                           \
-    F(ordo_dropout_fill_device)                                                                    \
-    F(ordo_dropout_query)                                                                          \
-    F(ordo_gemm_plan_create)                                                                       \
-    F(ordo_gemm_plan_destroy)                                                                      \
-    F(ordo_gemm_plan_query)                                                                        \
-    F(ordo_gemm_run)                                                                               \
-    F(ordo_last_error)                                                                             \
-    F(ordo_machine_create)                                                                         \
-    F(ordo_machine_destroy)                                                                        \
-    F(ordo_plan_create)                                                                            \
-    F(ordo_plan_destroy)                                                                           \
-    F(ordo_plan_print)                                                                             \
-    F(ordo_plan_query)                                                                             \
-    F(ordo_seen_make)                                                                              \
-    F(ordo_status_name)
-
-#define LIBRARY_MEMBER(name) __typeof__(name) *name;
-static struct {
-    LIBRARY_FUNCTIONS(LIBRARY_MEMBER)
-} library;
-
 /* What a plan is found by: all that it is made from. Compared as bytes, so that all of it is set to
  * 0 first. */
 typedef struct plan_key {
@@ -70,7 +42,7 @@ static ordo_machine *machines[MAX_DEVICES + 1]; /* the last: of CPU tensors */
 
 static bool library_refused(ordo_status status)
 {
-    return refuse("%s: %s", library.ordo_status_name(status), library.ordo_last_error());
+    return refuse("%s: %s", ordo_status_name(status), ordo_last_error());
 }
 
 static struct set *set_of(const plan_key *key)
@@ -115,6 +87,14 @@ static void describe_bias(const request *r, ordo_problem *p)
     p->bias.dtype = bias->dtype == F32 ? ORDO_F32 : p->dtype;
 }
 
+/* Whether nothing is computed. */
+static bool is_blank(const ordo_problem *p)
+{
+    const bool packed = p->layout == ORDO_PACKED;
+    const int64_t rows = packed ? p->total_q : p->q_len, keys = packed ? p->total_kv : p->kv_len;
+    return p->batch == 0 || rows == 0 || keys == ORDO_NO_KEYS;
+}
+
 static void key_of(const request *r, plan_key *key)
 {
     const int64_t *q = r->x[0].shape.sizes, *k = r->x[1].shape.sizes, *size = r->sizes;
@@ -144,18 +124,11 @@ static void key_of(const request *r, plan_key *key)
         p->window.left = size[LEFT], p->window.right = size[RIGHT];
     p->alibi = r->flags >> SLOPES & 1;
     describe_dropout(r, &p->dropout);
-    if (rows && k[row] && r->sequences) /* else nothing is computed */
+    if (!is_blank(p))
         describe_blocks(r, p);
     if (r->flags >> BIAS & 1)
         describe_bias(r, p);
     memcpy(&p->shard, size + SHARD, sizeof p->shard);
-}
-
-static bool is_blank(const ordo_problem *p)
-{
-    const bool packed = p->layout == ORDO_PACKED;
-    const int64_t rows = packed ? p->total_q : p->q_len, keys = packed ? p->total_kv : p->kv_len;
-    return p->batch == 0 || rows == 0 || keys == ORDO_NO_KEYS;
 }
 
 /* What a plan is made for: a CUDA device, or the machine that ORDO_MACHINE names, which changes no
@@ -175,15 +148,13 @@ static bool target_of(const plan_key *key, ordo_backend *backend, const ordo_mac
         return true;
     if (cuda && (at < 0 || at >= MAX_DEVICES))
         return REFUSE("unsupported", "cuda:%d: expected a number below %d", at, MAX_DEVICES);
-    pthread_mutex_lock(&lock);
     ordo_status status = ORDO_OK;
     if (!machines[at])
-        status = named && *named ? library.ordo_machine_create(&machines[at], named)
-                                 : library.ordo_device_machine(at, &machines[at]);
+        status = named && *named ? ordo_machine_create(&machines[at], named)
+                                 : ordo_device_machine(at, &machines[at]);
     *found = machines[at];
-    pthread_mutex_unlock(&lock);
     if (status && named && *named)
-        return REFUSE("argument", "%s: %s", variable, library.ordo_last_error());
+        return REFUSE("argument", "%s: %s", variable, ordo_last_error());
     return !status || library_refused(status);
 }
 
@@ -194,9 +165,9 @@ static bool create(cached_plan *of, ordo_plan_info *info)
     if (!target_of(&of->key, &options.backend, &machine))
         return false;
     options.keep_bits_memory = of->key.share;
-    ordo_status status = library.ordo_plan_create(&of->plan, &of->key.problem, machine, &options);
+    ordo_status status = ordo_plan_create(&of->plan, &of->key.problem, machine, &options);
     if (!status)
-        status = library.ordo_plan_query(of->plan, info);
+        status = ordo_plan_query(of->plan, info);
     return !status || library_refused(status);
 }
 
@@ -208,7 +179,7 @@ static bool size_bits(const ordo_problem *p, uint64_t *bytes)
     ordo_dropout_info info;
     call.cu_q = call.cu_kv = p->layout == ORDO_PACKED ? &unread : NULL;
     call.on_device = true; /* for the largest size that the totals allow */
-    const ordo_status status = library.ordo_dropout_query(p, &call, &info);
+    const ordo_status status = ordo_dropout_query(p, &call, &info);
     if (status)
         return library_refused(status);
     *bytes = (info.bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
@@ -241,7 +212,7 @@ static bool choose_bits(cached_plan *of, const ordo_plan_info *info)
     of->reuses = mode == AUTO ? info->keep_bits_reused : mode != FUSED && mode != PIPELINED;
     if (drops && of->key.device_type == CUDA) {
         ordo_backend_limits limits = ORDO_BACKEND_LIMITS_INIT;
-        library.ordo_backend_query(ORDO_BACKEND_CUDA, &limits);
+        ordo_backend_query(ORDO_BACKEND_CUDA, &limits);
         const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
         of->bits_needed = (p->dropout.keying == ORDO_KEYING_FA2 && !limits.makes_fa2_bits) ||
                           dim > limits.made_bits_head_dim_max;
@@ -251,10 +222,13 @@ static bool choose_bits(cached_plan *of, const ordo_plan_info *info)
     return size_bits(p, &of->bits_bytes);
 }
 
-static void destroy(cached_plan *of)
+/* What is NULL is left alone. */
+static void give_back(cached_plan *of)
 {
-    library.ordo_plan_destroy(of->plan);
-    free(of);
+    if (of && --of->references == 0) {
+        ordo_plan_destroy(of->plan);
+        free(of);
+    }
 }
 
 /* NULL if the library refuses the problem. */
@@ -273,59 +247,31 @@ static cached_plan *make_plan(const plan_key *key)
         made->workspace[1] = (size_t)info.backward_workspace_bytes;
         return made;
     }
-    destroy(made);
+    give_back(made);
     return NULL;
 }
 
 /* ---- the cache ---- */
 
-static void give_back(cached_plan *of)
-{
-    if (--of->references == 0)
-        destroy(of);
-}
-
-static cached_plan *look_up(const struct set *in, const plan_key *key)
-{
-    for (int i = 0; i < WAYS; i++)
-        if (in->plan[i] && memcmp(&in->plan[i]->key, key, sizeof *key) == 0) {
-            in->plan[i]->references++;
-            return in->plan[i];
-        }
-    return NULL;
-}
-
-/* Put a plan, or none, into a place of a set; the one that was there is given back. */
-static void replace(struct set *in, unsigned at, cached_plan *by)
-{
-    pthread_mutex_lock(&lock);
-    cached_plan *old = in->plan[at];
-    in->plan[at] = by;
-    pthread_mutex_unlock(&lock);
-    if (old)
-        give_back(old);
-}
-
+/* The plan that is found by a key, made if there is none. The lock is held meanwhile, so that calls
+ * of several threads make one. */
 static cached_plan *find_plan(const plan_key *key)
 {
     struct set *const in = set_of(key);
+    cached_plan *found = NULL;
     pthread_mutex_lock(&lock);
-    cached_plan *found = look_up(in, key);
-    pthread_mutex_unlock(&lock);
-    cached_plan *made = found ? NULL : make_plan(key);
-    if (!made)
-        return found;
-    pthread_mutex_lock(&lock);
-    found = look_up(in, key); /* two threads may make one plan: the first stays */
-    const unsigned at = found ? 0 : in->made++ % WAYS;
-    pthread_mutex_unlock(&lock);
-    if (found) {
-        destroy(made); /* nobody else has it */
-        return found;
+    for (int i = 0; i < WAYS && !found; i++)
+        if (in->plan[i] && memcmp(&in->plan[i]->key, key, sizeof *key) == 0)
+            found = in->plan[i];
+    if (!found && (found = make_plan(key))) {
+        cached_plan **const place = &in->plan[in->made++ % WAYS];
+        give_back(*place);
+        *place = found;
     }
-    made->references++;
-    replace(in, at, made);
-    return made;
+    if (found)
+        found->references++;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* The plan of a call, which gives it back; NULL if the library refuses the call. */
@@ -339,11 +285,13 @@ static cached_plan *plan_of(const request *r)
 /* Forget every plan and machine. */
 static void forget(void)
 {
-    for (int i = 0; i < SETS * WAYS; i++)
-        replace(&sets[i / WAYS], (unsigned)i % WAYS, NULL);
     pthread_mutex_lock(&lock);
+    for (int i = 0; i < SETS * WAYS; i++) {
+        give_back(sets[i / WAYS].plan[i % WAYS]);
+        sets[i / WAYS].plan[i % WAYS] = NULL;
+    }
     for (int i = 0; i <= MAX_DEVICES; i++) {
-        library.ordo_machine_destroy(machines[i]);
+        ordo_machine_destroy(machines[i]);
         machines[i] = NULL;
     }
     pthread_mutex_unlock(&lock);

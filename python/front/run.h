@@ -60,16 +60,15 @@ static bool make_bits(const cached_plan *of, const request *r, bool hidden, void
     call.visible_only = !hidden;
     ordo_status status;
     if (cuda) {
-        status = library.ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
+        status = ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
     } else {
         uint32_t threads = 0;
         ordo_dropout_info info;
         torch.torch_get_num_threads(&threads);
         call.threads = (int)threads;
-        status = library.ordo_dropout_query(&of->key.problem, &call, &info);
+        status = ordo_dropout_query(&of->key.problem, &call, &info);
         if (!status)
-            status =
-                library.ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
+            status = ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
     }
     front.filled++;
     return !status || library_refused(status);
@@ -127,8 +126,7 @@ static bool new_workspace(const view *q, size_t size, size_t ahead, ordo_call *c
 static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
                      const cached_plan *parts)
 {
-    pass_function *const run =
-        pass ? library.ordo_attention_backward : library.ordo_attention_forward;
+    pass_function *const run = pass ? ordo_attention_backward : ordo_attention_forward;
     const view *q = &r->x[0];
     uint32_t threads = 0;
     tensor *work;
@@ -182,6 +180,7 @@ static ordo_block_mask block_mask_of(const request *r, const ordo_problem *p)
 static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
 {
     const view *list = r->list;
+    describe(&r->x[0], &call->q), describe(&r->x[1], &call->k), describe(&r->x[2], &call->v);
     call->cu_q = list[CU_Q].data, call->cu_kv = list[CU_KV].data;
     call->q_lens = list[Q_LENS].data, call->kv_lens = list[KV_LENS].data;
     call->sequence_ids = list[IDS].data;
@@ -283,13 +282,10 @@ static bool draw_pair(const view *like, tensor **made)
     return done || REFUSE("internal", "aten::random_ failed");
 }
 
-enum { O, LSE, KEPT, DRAWN, FORWARD_RESULTS };
-
-/* Run a forward pass; `made` is o, lse, the bits that are kept, and seed and offset if they are
- * drawn, or NULL. */
-static bool run_forward(request *r, const void *unused, tensor **made)
+/* Run a forward pass; KEPT is NULL if no bits are kept, DRAWN if nothing is drawn. */
+static bool run_forward(request *r)
 {
-    (void)unused;
+    tensor **const made = r->made;
     cached_plan *of = plan_of(r);
     if (!of)
         return false;
@@ -300,7 +296,6 @@ static bool run_forward(request *r, const void *unused, tensor **made)
     bool done = new_result(r, r->q, &r->given[0], &o, o_heads_first, &made[O], &call.o) &&
                 allocate(&r->lse_shape, F32, q, &made[LSE]);
     if (done) {
-        describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
         call.lse = data_of(made[LSE]);
         if (r->flags & DRAW) {
             done = draw_pair(q, &made[DRAWN]);
@@ -321,13 +316,6 @@ static bool run_forward(request *r, const void *unused, tensor **made)
     give_back(of);
     return done;
 }
-
-enum { DQ, DK, DV, DSINK, DBIAS, GRADIENTS };
-
-typedef struct sums {
-    tensor *dk, *dv; /* f32, contiguous, in the shapes of k and v */
-    int64_t carry;
-} sums;
 
 enum { SAVED_O, SAVED_DOUT, SAVED_LSE, SAVED_DLSE, SAVED_MORE };
 
@@ -354,35 +342,20 @@ static bool check_saved(request *r, view seen[SAVED_MORE])
     return true;
 }
 
-/* Hooks of saved tensors, and an assignment to .data, may have replaced q: dout comes from the
- * engine in the shape and type of o. */
-static bool check_query(const request *r)
-{
-    view q, dout;
-    if (!look("q", r->q, &q) || !look("dout", r->dout, &dout))
-        return false;
-    const bool heads_first = r->flags & HEADS_FIRST && !(r->flags & LIKE_Q) && dout.shape.axes == 4;
-    shape as = heads_first ? transposed(dout.shape) : dout.shape;
-    if (as.axes > 0 && as.axes == q.shape.axes)
-        as.sizes[as.axes - 1] = q.shape.sizes[as.axes - 1]; /* v may have another head size */
-    return check_one("q", &q, &as, dout.dtype, &dout);
-}
-
 static bool check_bits(const request *r, const cached_plan *of)
 {
     const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
     return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, U8, &r->x[0]);
 }
 
-static bool check_sums(const request *r, const sums *carried, ordo_call *call)
+static bool check_sums(const request *r, ordo_call *call)
 {
     static const char *const names[2] = { "dk_sums", "dv_sums" };
-    tensor *const given[2] = { carried->dk, carried->dv };
     float **const at[2] = { &call->dk_sums, &call->dv_sums };
-    call->carry = (unsigned)carried->carry;
-    for (int i = 0; carried->carry && i < 2; i++) {
+    call->carry = r->carry;
+    for (int i = 0; r->carry && i < 2; i++) {
         view x;
-        if (!look(names[i], given[i], &x) ||
+        if (!look(names[i], r->sums[i], &x) ||
             !check_one(names[i], &x, &r->given[1 + i], F32, &r->x[0]) ||
             !check_contiguous(names[i], &x))
             return false;
@@ -391,13 +364,13 @@ static bool check_sums(const request *r, const sums *carried, ordo_call *call)
     return true;
 }
 
-/* Run a backward pass; `made` is dq, dk, dv, dsink and dbias, NULL where they are not wanted. */
-static bool run_backward(request *r, const void *more, tensor **made)
+/* Run a backward pass; gradients that are not wanted are NULL. */
+static bool run_backward(request *r)
 {
-    const sums *const carried = more;
+    tensor **const made = r->made;
     view saved[SAVED_MORE] = { 0 };
     ordo_call call = ORDO_CALL_INIT;
-    if (!check_saved(r, saved) || !check_sums(r, carried, &call))
+    if (!check_saved(r, saved) || !check_sums(r, &call))
         return false;
     cached_plan *of = plan_of(r);
     if (!of)
@@ -423,7 +396,6 @@ static bool run_backward(request *r, const void *more, tensor **made)
     const bool any = call.dq.data || call.dk.data || call.dv.data || call.dsink || call.dbias ||
                      (r->flags & (NO_DQ | NO_DKV | NEEDS_DBIAS)) == (NO_DQ | NO_DKV);
     if (done) {
-        describe(&r->x[0], &call.q), describe(&r->x[1], &call.k), describe(&r->x[2], &call.v);
         describe(&saved[SAVED_O], &call.o), describe(&saved[SAVED_DOUT], &call.dout);
         call.lse = saved[SAVED_LSE].data;
         call.dlse = saved[SAVED_DLSE].data;

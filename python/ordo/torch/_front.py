@@ -67,9 +67,9 @@ def _start() -> Any:
         library.define(schema, tags=tags or _PURE)
     torch.ops.load_library(str(place))
     compiled = ctypes.CDLL(str(place))
-    compiled.ordo_torch_start.argtypes = [c_int, c_char_p]
+    compiled.ordo_torch_start.argtypes = [c_int]
     compiled.ordo_torch_start.restype = c_char_p
-    why_not = compiled.ordo_torch_start(_REVISION, path.encode())
+    why_not = compiled.ordo_torch_start(_REVISION)
     if why_not:
         raise ImportError(
             f"{place} cannot be used with torch {torch.__version__}: {why_not.decode()}; ordo.torch "

@@ -145,7 +145,7 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
 def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
     """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
     flags, *rest = call
-    line: Tensor = f.run(f.keep_bits, q, k, v, flags | f.ASK, *rest)
+    line: Tensor = f.run(f.keep_bits, q, k, v, flags & ~f.DRAW | f.ASK, *rest)
     return line
 
 

@@ -67,7 +67,7 @@ def test_without_it_the_import_says_what_is_missing(tmp_path):
 
 
 def test_a_library_of_another_version_is_not_taken():
-    why_not = _front._compiled.ordo_torch_start(1, path.encode())
+    why_not = _front._compiled.ordo_torch_start(1)
     assert b"another version" in why_not
 
 
@@ -137,9 +137,9 @@ def test_it_links_to_no_library_of_pytorch():
         check=True,
     ).stdout  # fmt: skip
     libraries = re.findall(r"NEEDED.*\[(.*)\]", said)
-    assert libraries and not [x for x in libraries if re.search("torch|c10|stdc|ordo", x)]
+    assert libraries and not [x for x in libraries if re.search("torch|c10|stdc", x)]
     undefined = re.findall(r" UND (\S+)", said)
-    assert undefined and not [x for x in undefined if re.search("torch|_ZN|ordo", x)]
+    assert undefined and not [x for x in undefined if re.search("torch|_ZN", x)]
 
 
 COMPARED = """

@@ -358,8 +358,8 @@ def test_a_generator_of_the_callers_is_not_drawn_from():
 def test_gradients_of_another_shape_are_refused():
     o, lse = attention(Q, K, V)
     for dout, dlse, message in (
-        (o[:1], None, r"q.shape .*: expected"),
-        (o.half(), None, "q.dtype"),
+        (o[:1], None, r"dout.shape .*: expected"),
+        (o.half(), None, "dout.dtype"),
         (o, lse[:1], "dlse.shape"),
     ):
         with pytest.raises(RuntimeError, match=message):
