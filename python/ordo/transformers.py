@@ -45,8 +45,8 @@ from ._transformers_padding import (
 )
 from .torch import _front as f
 from .torch._attention import call
-from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
-from .torch._inputs import Call, call_of
+from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare
+from .torch._inputs import Call, call_of, width_of
 from .torch._node import eager
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]

@@ -13,7 +13,7 @@ from .._plan import Plan
 from .._save_call import part_line, part_of, save
 from ..torch import _front as f
 from ..torch._inputs import Call as Given
-from ..torch._inputs import Lists, empty, lists_of, plan_of, saved_rows_first
+from ..torch._inputs import Lists, empty, lists_of, plan_of, rows_first
 from ._watch import unwatch, watch
 
 _LENGTHS = ("cu_q", "cu_kv", "q_lens", "kv_lens")
@@ -88,7 +88,7 @@ class Calls:
             return  # a graph's tensors are those of its last replay
         (flags, _, more, *_), (q, k, v) = given, (tensors[x] for x in "qkv")
         lists = lists_of(flags, more)
-        rows = {name: saved_rows_first(flags, name, x) for name, x in tensors.items() if x is not None}
+        rows = {name: _rows_first(flags, name, x) for name, x in tensors.items() if x is not None}
         if empty(rows["q"], rows["k"], lists):
             return
         plan = plan_of(q, k, v, given)
@@ -112,6 +112,15 @@ class Calls:
         }
         part = Plan.parse(part_line(plan, key_head))
         self._chosen = Call(part, key_head, made, lists, self._count - 1)
+
+
+def _rows_first(flags: int, name: str, x: Tensor) -> Tensor:
+    """A tensor of a backward pass, by its name, as attention() gives or takes it."""
+    if name in ("lse", "dlse"):
+        return x
+    if name in ("o", "dout") and not flags & f.LIKE_Q:
+        return x.flatten(0, 1) if flags & f.HEADS_FIRST and flags & f.CU_Q else x
+    return rows_first(flags, x)[0]
 
 
 def _why_not(plan: Plan, lists: Lists) -> str:

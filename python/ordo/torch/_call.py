@@ -18,13 +18,11 @@ from torch.autograd import forward_ad
 from .. import _words
 from .._convert import integer, real
 from .._library import Error
-from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._inputs import Call, Lists, Rules, ask, call_of, check, sequences
+from ._inputs import Call, Lists, Rules, ask, call_of, fill_width, sequences
 
-_CUDA = backend_limits("cuda")
 _autocasts = torch._C._is_any_autocast_enabled
 
 # Types of numbers that are known as they are; rules_of() converts or refuses others, which may
@@ -160,7 +158,6 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     listed = any(x is not None for x in lists)
     given = a.seed is not None or a.rng_state is not None
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
-    wide = widened(q, k, v) if here and real else (q, k, v)
     if a.block_mask is not None:
         if a.seen is not None:
             raise Error("unsupported", "seen, block_mask: expected one of the two")
@@ -172,13 +169,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
             names = (f"block_{name}" for name in made._fields)
             lists = lists._replace(**dict(zip(names, made)))
     values = real and listed and (checked() or (drops and q.is_cpu))
-    if values or (drops and not real):
-        check(q, k, v, lists)
+    if values or (real and here and not given):  # a call that is refused has drawn nothing
+        ask(q, k, v, call_of(lists, rules))
     if values:
         check_values(q, k, lists, rules)
-    if real and here and not given:  # a call that is refused has drawn nothing
-        call = call_of(lists, rules)
-        ask(*wide, call)
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists, rules
@@ -576,32 +570,3 @@ def rng_of(
     made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
     made[:1].fill_(signed[0])
     return made
-
-
-# ---- head sizes ----
-
-
-def fill_width(dim: int, v_dim: int) -> int:
-    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
-    step = _CUDA.head_dim_multiple
-    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
-        return 0
-    return -(-max(dim, v_dim) // step) * step
-
-
-def width_of(q: Tensor, v: Tensor) -> int:
-    """Head size to fill the tensors of a call up to; 0: none needed."""
-    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
-
-
-def filled(width: int, *tensors: Tensor) -> list[Tensor]:
-    """The tensors with columns of zeros."""
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
-
-
-def widened(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v with the head size that the operators take."""
-    width = width_of(q, v)
-    if width:
-        q, k, v = filled(width, q, k, v)
-    return q, k, v

@@ -1,4 +1,4 @@
-"""What a pass is given: its rules, the tensors beside q, k and v, whether they fit together, and the plan."""
+"""What a pass is given: its rules, the tensors beside q, k and v, and the plan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from torch import Tensor
 
 from .._blocks import BLOCK
 from .._library import Error
+from .._machine import backend_limits
 from .._plan import Plan
 from .._words import Mask
 from . import _front as f
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_CUDA = backend_limits("cuda")
 
 
 class Rules(NamedTuple):
@@ -109,13 +111,16 @@ def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
     return [x.flatten(0, 1) for x in transposed] if flags & f.CU_Q else transposed
 
 
-def saved_rows_first(flags: int, name: str, x: Tensor) -> Tensor:
-    """A tensor of a backward pass, by its name, as attention() gives or takes it."""
-    if name in ("lse", "dlse"):
-        return x
-    if name in ("o", "dout") and not flags & f.LIKE_Q:
-        return x.flatten(0, 1) if flags & f.HEADS_FIRST and flags & f.CU_Q else x
-    return rows_first(flags, x)[0]
+def fake_rows(flags: int, more: Any, q: Tensor, k: Tensor, v: Tensor, **saved: Any) -> Any:
+    """q, k and v with rows first, for a fake kernel. What does not fit together is refused when a graph
+    runs; but tensors with data beside one on the meta device come here alone."""
+    axes = 3 if flags & f.CU_Q and not flags & f.HEADS_FIRST else 4
+    for name, x in {"q": q, "k": k, "v": v, **saved, **lists_of(flags, more)._asdict()}.items():
+        if name in "qkv" and x.dim() != axes:
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes} axes")
+        if x is not None and x.device != q.device:
+            raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
+    return rows_first(flags, q, k, v)
 
 
 def learned(flags: int, more: Any) -> tuple[Tensor | None, Tensor | None]:
@@ -139,13 +144,42 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
     return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])
 
 
+# ---- head sizes ----
+
+
+def fill_width(dim: int, v_dim: int) -> int:
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
+    step = _CUDA.head_dim_multiple
+    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
+        return 0
+    return -(-max(dim, v_dim) // step) * step
+
+
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
+
+
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+
+
+def widened(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with the head size that the operators take."""
+    width = width_of(q, v)
+    if width:
+        q, k, v = filled(width, q, k, v)
+    return q, k, v
+
+
 # ---- the plan of a call ----
 
 
 def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
     """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
     flags, *rest = call
-    line: Tensor = f.run(f.keep_bits, q, k, v, flags & ~f.DRAW | f.ASK, *rest)
+    line: Tensor = f.run(f.keep_bits, *widened(q, k, v), flags & ~f.DRAW | f.ASK, *rest)
     return line
 
 
@@ -155,61 +189,3 @@ def plan_of(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Plan:
 
 
 _parsed = functools.lru_cache(maxsize=512)(Plan.parse)
-
-
-# ---- checks ----
-
-
-def check(q: Tensor, k: Tensor, v: Tensor, lists: Lists, dropout_p: float = 0.0, **saved: Any) -> None:
-    """Raise Error if tensors contradict each other; fake ones will do. `saved`: of a backward pass."""
-    packed = lists.cu_q is not None
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != (3 if packed else 4):
-            axes = "(row, head, dim) with cu_q" if packed else "(batch, row, head, dim)"
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes}")
-    if q.dtype not in DTYPES:
-        raise Error("argument", f"q.dtype {q.dtype}: expected {', '.join(map(str, DTYPES))}")
-    if q.is_cuda and q.dtype == torch.float32:
-        raise Error(
-            "unsupported",
-            "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; run under "
-            'torch.autocast("cuda", torch.bfloat16), or convert q, k and v by .to(torch.bfloat16)',
-        )
-    batch, heads = sequences(q, lists), q.shape[-2]
-    if batch < 0:
-        raise Error("shape", "cu_q.shape (0,): expected (batch + 1,)")
-    if dropout_p > 0 and lists.rng is None:
-        raise Error("argument", f"rng None: expected a tensor with dropout_p {dropout_p}")
-    keys = k.shape[:-1] if packed else (batch, *k.shape[1:-1])
-    ends, each = ((batch + 1,), torch.int32), ((batch,), torch.int32)
-    out, lse = (*q.shape[:-1], v.shape[-1]), (*q.shape[:-3], heads, q.shape[-3])
-    slopes = (heads,) if lists.slopes is None or lists.slopes.dim() == 1 else (batch, heads)
-    expected = {
-        "q": (q.shape, q.dtype), "k": ((*keys, q.shape[-1]), q.dtype), "v": ((*keys, v.shape[-1]), q.dtype),
-        "rng": ((2,), torch.int64), "cu_q": ends, "cu_kv": ends, "q_lens": each, "kv_lens": each,
-        "sequence_ids": ((batch,), torch.int64), "slopes": (slopes, torch.float32),
-        "sink": ((heads,), torch.float32), "dout": (out, q.dtype), "o": (out, q.dtype),
-        "lse": (lse, torch.float32), "dlse": (lse, torch.float32),
-    }  # fmt: skip
-    rows, columns = q.shape[-3], k.shape[-3]
-    for name, x, last in (("seen", lists.seen, (seen_bytes(rows, columns),)), ("bias", lists.bias, (rows, columns))):
-        if x is not None and not packed:  # the longest of packed sequences are not known here
-            shared = (1 if own == 1 else each for own, each in zip(x.shape, (batch, heads)))
-            kind = torch.uint8 if name == "seen" else q.dtype if x.dtype == q.dtype else torch.float32
-            expected[name] = ((*shared, *last), kind)
-    given = {"q": q, "k": k, "v": v, **lists._asdict(), **saved}
-    given = {name: x for name, x in given.items() if x is not None}
-    # Tensors with data come here too if a single one is on the meta device.
-    place = next((x.device for x in given.values() if not x.is_meta), q.device)
-    for name, x in given.items():
-        kind = torch.int32 if name.startswith("block_") else x.dtype if name == "bias" else torch.uint8
-        shape, dtype = expected.get(name, (x.shape, kind))
-        if x.shape != shape:
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {tuple(shape)}")
-        if x.dtype != dtype:
-            raise Error("argument", f"{name}.dtype {x.dtype}: expected {dtype}")
-        if x.device != place:
-            whose = "" if name == "q" else "that of q, "
-            raise Error("argument", f"{name}.device {x.device}: expected {whose}{place}")
-        if name in Lists._fields and name != "bias" and not x.is_contiguous():
-            raise Error("align", f"{name}.stride {x.stride()}: expected a contiguous tensor")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._inputs import Lists, Rules, call_of, check, opened, sequences
+from ._inputs import Lists, Rules, call_of, fake_rows, opened, sequences
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # a block of keep bits (docs/design/dropout-bits.md)
 
@@ -41,9 +41,9 @@ f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("ordo::kept_elements", lib=f.library)
-def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Tensor:
-    lists, rules = opened(*call)
-    check(q, k, v, lists, rules.dropout_p)
+def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Tensor:
+    fake_rows(flags, more, q, k, v)
+    lists, rules = opened(flags, scale, more, *rest)
     shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
     return q.new_empty(shape, dtype=torch.bool)
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .._library import Error
 from . import _front as f
-from ._inputs import Call, check, learned, lists_of, opened, rows_first, saved_rows_first, seen_bytes
+from ._inputs import Call, fake_rows, learned, lists_of, rows_first, seen_bytes
 
 
 Pair = tuple[Tensor, Tensor]  # o and lse
@@ -178,23 +178,9 @@ def _fake(name: str) -> Any:
     return torch.library.register_fake(f"ordo::{name}", lib=f.library)
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, call: Any, saved: Any = {}) -> Any:
-    """q, k and v with rows first, or an Error where tensors contradict each other."""
-    flags, _, more, *_ = call
-    lists, rules = opened(*call)
-    if flags & f.HEADS_FIRST:
-        for name, x in (("q", q), ("k", k), ("v", v)):
-            if x.dim() != 4:
-                raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected four axes")
-    rows: Any = rows_first(flags, q, k, v)
-    saved = {name: None if x is None else saved_rows_first(flags, name, x) for name, x in saved.items()}
-    check(rows[0], rows[1], rows[2], lists, rules.dropout_p, **saved)
-    return rows
-
-
 @_fake("forward")
-def _forward_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Any:
-    rows, _, values = _check(q, k, v, (flags, *call))
+def _forward_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
+    rows, *_ = fake_rows(flags, more, q, k, v)
     lse = q.new_empty((*rows.shape[:-3], rows.shape[-2], rows.shape[-3]), dtype=torch.float32)
     if not flags & f.HEADS_FIRST:
         return q.new_empty((*q.shape[:-1], v.shape[-1])), lse, None
@@ -213,7 +199,7 @@ def _backward_fake(
     dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flags: int,
     scale: float, more: Any, *rest: Any,
 ) -> Any:  # fmt: skip
-    _check(q, k, v, (flags, scale, more, *rest), dict(dout=dout, dlse=dlse, o=o, lse=lse))
+    fake_rows(flags, more, q, k, v, dout=dout, dlse=dlse, o=o, lse=lse)
 
     def grad(x: Tensor, wanted: bool) -> Any:
         if not wanted:
@@ -232,8 +218,8 @@ def _backward_fake(
 
 
 @_fake("keep_bits")
-def _keep_bits_fake(q: Tensor, k: Tensor, v: Tensor, *call: Any) -> Any:
-    rows, keys, _ = _check(q, k, v, call)
+def _keep_bits_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
+    rows, keys, _ = fake_rows(flags, more, q, k, v)
     down, across = (-(-x // 16) for x in (rows.shape[-3], keys.shape[-3]))
     return q.new_empty(down * across, dtype=torch.uint8)
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..._library import Error
 from .._call import (
-    Arguments, arguments, as_int32, check_each, check_ends, check_packed, prepare, rng_of, whole, widened
+    Arguments, arguments, as_int32, check_each, check_ends, check_packed, prepare, rng_of, whole
 )  # fmt: skip
-from .._inputs import Lists, Rules, ask, call_of, check
+from .._inputs import Lists, Rules, ask, call_of
 from . import _heads
 from ._agree import Facts, agree
 from ._exchange import Ranks
@@ -103,16 +103,18 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
     )  # fmt: skip
     q, k, v, own, rules = prepare(q, k, v, alone)
-    ask(*widened(q, k, v), call_of(own, rules))
+    ask(q, k, v, call_of(own, rules))
     lists = {name: getattr(a, name) for name in _LISTS}
     for name in _LENGTHS:
         if lists[name] is not None:
             lists[name] = as_int32(name, lists[name]).to(q.device)
     a = a._replace(**lists, max_q=whole("max_q", a.max_q), max_kv=whole("max_kv", a.max_kv))
     slopes = None if a.slopes is None else a.slopes.to(q.device, torch.float32).contiguous()
-    with torch.no_grad():
-        some = (q[0], k[0], v[0]) if packed else (q, k, v)
-        check(*some, Lists(slopes=slopes, **lists))
+    count = a.cu_q.shape[0] - 1 if a.cu_q is not None else q.shape[0]
+    for name, x in {**lists, "slopes": slopes if slopes is not None and slopes.dim() == 2 else None}.items():
+        expected = count + name.startswith("cu_")
+        if x is not None and x.shape[:1] != (expected,):
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected ({expected},)")
     rng = rng_of(q, a.seed, a.rng_state, a.generator) if rules.dropout_p > 0 else None
     own_draw, pair = a.seed is None and a.rng_state is None, None if rng is None else rng.tolist()
     a = a._replace(seed=None, generator=None, rng_state=rng, slopes=slopes)
