@@ -145,28 +145,13 @@ own_code: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def attention_mask(
-    *,
-    mask_function: Callable[..., Any],
-    q_length: int,
-    kv_length: int,
-    q_offset: Any = 0,
-    kv_offset: int = 0,
-    attention_mask: Tensor | None = None,
-    **rest: Any,
+    *, mask_function: Callable[..., Any], q_length: int, **rest: Any
 ) -> Tensor | None:
     """What attention_forward() gets as its mask: a tensor (batch, 1, query, key) whose `pattern`
     says what it masks. Its elements, those of eager attention, are computed when they are used.
     A model with attention code of its own gets what eager attention gets, which may be None."""
     traced = torch.compiler.is_compiling()
-    given = dict(
-        mask_function=mask_function,
-        q_length=q_length,
-        kv_length=kv_length,
-        q_offset=q_offset,
-        kv_offset=kv_offset,
-        attention_mask=attention_mask,
-        **rest,
-    )
+    given = dict(rest, mask_function=mask_function, q_length=q_length)
     config = rest.get("config")
     if config is not None and not traced and own_code.get(id(config)) is config:
         return eager_mask(**given)
@@ -191,21 +176,36 @@ def attention_mask(
 
 
 def _described(
-    pattern: Pattern, mask_function: Callable[..., Any], q_length: int, kv_length: int, q_offset: Any,
-    kv_offset: int, attention_mask: Tensor | None, **rest: Any,
+    pattern: Pattern, mask_function: Callable[..., Any], q_length: int, kv_length: int, q_offset: Any = 0,
+    kv_offset: int = 0, attention_mask: Tensor | None = None, **rest: Any,
 ) -> Pattern:  # fmt: skip
     """The pattern of a mask from that of its function; Error if it is a mask of single elements."""
+    causal, window, _, _, packing, chunk, shift, *_ = pattern
     end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
-    pattern = _placed(_whole(pattern, kv_offset, end), q_length, kv_length, end)
-    valid = _valid(attention_mask, kv_offset, pattern.keys or kv_length)
-    if pattern.packing is not None and (valid is not None or q_length != kv_length):
+    if chunk is not None and shift is not None:
+        if not causal:
+            raise Error("unsupported", f"chunks of {chunk}: expected a causal mask too")
+        first = kv_offset + end <= chunk  # it has all tokens
+        chunk, shift = (None, None) if first else (chunk, shift + kv_offset)
+    # Causal and window are aligned to the last query and the last key: these have to be one token.
+    keys = end if causal else kv_length
+    left, right = (-1 if side >= keys - 1 else side for side in window)
+    aligned = causal or (left, right) != (-1, -1)
+    if aligned and not (q_length <= keys <= kv_length and keys == end):
+        raise Error(
+            "unsupported",
+            f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
+            "keys: expected the keys to be the tokens up to the last query",
+        )
+    valid = _valid(attention_mask, kv_offset, keys or kv_length)
+    if packing is not None and (valid is not None or q_length != kv_length):
         raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
-    p, one, bare = pattern, None, False  # torch.compile does not trace _replace() of all that is here
-    if attention_mask is None and q_length == kv_length:
-        if torch.compiler.is_compiling():
-            one = _one_sequence(mask_function, q_length, **rest)
-        bare = p.causal and p.packing is None
-    return Pattern(p.causal, p.window, p.keys, valid, p.packing, p.chunk, p.shift, one, bare)
+    bare = attention_mask is None and q_length == kv_length
+    one = None
+    if bare and torch.compiler.is_compiling():
+        one = _one_sequence(mask_function, q_length, **rest)
+    bare = bare and causal and packing is None
+    return Pattern(causal, (left, right), keys, valid, packing, chunk, shift, one, bare)
 
 
 def pattern_of(mask: Tensor | None) -> Pattern | None:
@@ -224,33 +224,6 @@ def _version(elements: Tensor) -> int:
         return 0
     count: int = elements._version
     return count
-
-
-def _whole(pattern: Pattern, kv_offset: int, end: int) -> Pattern:
-    """The pattern without chunks where all tokens are in the first one."""
-    if pattern.chunk is None or pattern.shift is None:
-        return pattern
-    if not pattern.causal:
-        raise Error("unsupported", f"chunks of {pattern.chunk}: expected a causal mask too")
-    if kv_offset + end <= pattern.chunk:
-        return pattern._replace(chunk=None, shift=None)
-    return pattern._replace(shift=pattern.shift + kv_offset)
-
-
-def _placed(pattern: Pattern, q_length: int, kv_length: int, end: int) -> Pattern:
-    """The pattern with its number of keys; `end` is that of those up to the last query. Causal and
-    window are aligned to the last query and the last key, so the two have to be the same token."""
-    keys = end if pattern.causal else kv_length
-    left, right = (-1 if side >= keys - 1 else side for side in pattern.window)
-    aligned = pattern.causal or (left, right) != (-1, -1)
-    if aligned and not (q_length <= keys <= kv_length and keys == end):
-        raise Error(
-            "unsupported",
-            f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
-            "keys: expected the keys to be the tokens up to the last query",
-        )
-    p = pattern
-    return Pattern(p.causal, (left, right), keys, None, p.packing, p.chunk, p.shift)
 
 
 def _first(q_offset: Any, q_length: int, attention_mask: Tensor | None) -> int:

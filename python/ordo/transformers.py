@@ -257,9 +257,8 @@ def _pattern(
     if mask is not None and made is not None:
         expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), tuple(mask.shape)
         if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
-            p = made  # torch.compile does not trace _replace() of all that is here
-            valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (p.valid, p.packing))
-            return Pattern(p.causal, p.window, p.keys, valid, packing, p.chunk, p.shift, p.one, p.bare, p.seen)
+            valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (made.valid, made.packing))
+            return made._replace(valid=valid, packing=packing)
         if shape != expected:
             raise Error(
                 "unsupported",
