@@ -10,7 +10,7 @@ packed batch. The chunks of a causal mask are sequences of a packed batch, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,17 +24,18 @@ from .torch._call import Arguments
 _known: Any = WeakTensorKeyDictionary()
 
 
-def once(mask: Tensor, kind: str, compute: Callable[[Tensor], Any]) -> Any:
+T = TypeVar("T")
+
+
+def once(mask: Tensor, kind: str, compute: Callable[[Tensor], T]) -> T:
     """compute(mask), computed again only when the mask has been written to."""
     if torch.compiler.is_compiling() or mask.is_inference():
         return compute(mask)
-    cached = _known.setdefault(mask, {})
+    cached: dict[Any, tuple[int, Any]] = _known.setdefault(mask, {})
     at = kind, torch.is_inference_mode_enabled()  # what is made there cannot be saved for backward
-    version, made = cached.get(at, (None, None))
-    if version != mask._version:
-        made = compute(mask)
-        cached[at] = (mask._version, made)
-    return made
+    if at not in cached or cached[at][0] != mask._version:
+        cached[at] = (mask._version, compute(mask))
+    return cached[at][1]  # type: ignore[no-any-return]
 
 
 class Padding(NamedTuple):
@@ -60,8 +61,7 @@ def padding_of(mask: Tensor) -> Padding:
             lengths=runs[0],
         )
 
-    made: Padding = once(mask, "padding", compute)
-    return made
+    return once(mask, "padding", compute)
 
 
 def _runs(valid: Tensor) -> list[Tensor]:
@@ -127,6 +127,11 @@ def taken(x: Tensor, tokens: Tokens) -> Tensor:
     return x.flatten(0, 1) if tokens.rows is None else x.flatten(0, 1).index_select(0, tokens.rows)
 
 
+def of_ends(ends: Tensor, longest: int | None) -> Tokens:
+    """All rows; reads the longest sequence from the device if it is not given."""
+    return Tokens(None, ends, once(ends, "longest", lambda x: int(x.diff().max())) if longest is None else longest)
+
+
 def of_runs(packing: Tensor) -> Packed:
     """Each run of equal numbers, row after row, is a sequence."""
 
@@ -138,8 +143,7 @@ def of_runs(packing: Tensor) -> Packed:
         runs = Tokens(None, ends, int(ends.diff().max()))
         return Packed(runs, runs)
 
-    made: Packed = once(packing, "runs", compute)
-    return made
+    return once(packing, "runs", compute)
 
 
 def of_valid(batch: int, rows: int, mask: Tensor, arguments: Arguments) -> Packed:
@@ -162,8 +166,7 @@ def _valid(mask: Tensor, last: int) -> Tokens:
         ends = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
         return Tokens(rows, ends, int(lengths.max()))
 
-    made: Tokens = once(mask, f"valid {last}", compute)
-    return made
+    return once(mask, f"valid {last}", compute)
 
 
 def of_chunks(batch: int, rows: int, keys: int, pattern: Any) -> Packed:
@@ -189,5 +192,4 @@ def of_chunks(batch: int, rows: int, keys: int, pattern: Any) -> Packed:
 
     valid = pattern.valid
     writes = 0 if valid is None or valid.is_inference() else valid._version
-    packed: Packed = once(pattern.shift, f"chunks {batch} {rows} {keys} {writes}", compute)
-    return packed
+    return once(pattern.shift, f"chunks {batch} {rows} {keys} {writes}", compute)

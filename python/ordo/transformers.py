@@ -34,8 +34,8 @@ from ._transformers_mask import (
 )
 from ._transformers_padding import (
     Packed,
-    Tokens,
     of_chunks,
+    of_ends,
     of_runs,
     of_valid,
     once,
@@ -195,8 +195,7 @@ def attention_forward(
         else:
             arguments = right
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
-        queries = Tokens(None, cu_seq_lens_q, _longest(cu_seq_lens_q, max_length_q))
-        packed = Packed(queries, Tokens(None, cu_seq_lens_k, _longest(cu_seq_lens_k, max_length_k)))
+        packed = Packed(of_ends(cu_seq_lens_q, max_length_q), of_ends(cu_seq_lens_k, max_length_k))
     elif pattern.one is not None:
         torch._assert_async(
             pattern.one,
@@ -283,7 +282,7 @@ def _pattern(
         )
     if elements.dtype == torch.bool or elements.requires_grad:
         return of_elements(elements)
-    return once(elements, "elements", of_elements)  # type: ignore[no-any-return]
+    return once(elements, "elements", of_elements)
 
 
 def _bias(q: Tensor, k: Tensor, pattern: Pattern, position_bias: Tensor | None) -> Tensor | None:
@@ -316,12 +315,6 @@ def _refuse(given: dict[str, Any]) -> None:
             raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
     if given.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
-
-
-def _longest(ends: Tensor, given: int | None) -> int:
-    if given is not None:
-        return given
-    return once(ends, "longest", lambda x: x.diff().max().item())  # type: ignore[no-any-return]
 
 
 def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:

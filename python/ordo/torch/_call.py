@@ -463,25 +463,18 @@ def without_gaps(
     result is, unless q is as it was."""
     cu_q: Any = a.cu_q
     cu_kv = ends_beside(cu_q, a.cu_kv, q.shape[0] == k.shape[0])
-    look = checked() or (q.is_cpu and plain(q, k, v))
-    queries = keys = None
-    if a.q_lens is not None:
-        queries = close_gaps("q", q.shape[0], cu_q, a.q_lens, look)
-    if a.kv_lens is not None:
-        keys = close_gaps("kv", k.shape[0], cu_kv, a.kv_lens, look)
-    a = a._replace(
-        cu_q=cu_q if queries is None else queries.ends,
-        cu_kv=cu_kv if keys is None else keys.ends,
-        max_kv=a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv,
-        q_lens=None,
-        kv_lens=None,
-    )
+    look, back = checked() or (q.is_cpu and plain(q, k, v)), None
+    queries = close_gaps("q", q.shape[0], cu_q, a.q_lens, look)
+    keys = close_gaps("kv", k.shape[0], cu_kv, a.kv_lens, look)
+    max_kv = a.max_q if a.max_kv is None and a.cu_kv is None else a.max_kv
     # Each row once: however gradients are scattered back, nothing is added to anything.
+    if queries is not None:
+        cu_q, back = queries.ends, queries.back
+        q = q.index_select(0, queries.rows)
     if keys is not None:
+        cu_kv = keys.ends
         k, v = k.index_select(0, keys.rows), v.index_select(0, keys.rows)
-    if queries is None:
-        return q, k, v, a, None
-    return q.index_select(0, queries.rows), k, v, a, queries.back
+    return q, k, v, a._replace(cu_q=cu_q, cu_kv=cu_kv, max_kv=max_kv, q_lens=None, kv_lens=None), back
 
 
 class Moved(NamedTuple):
@@ -492,12 +485,14 @@ class Moved(NamedTuple):
     ends: Tensor
 
 
-def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -> Moved | None:
+def close_gaps(which: str, count: int, ends: Tensor, used: Tensor | None, look: bool) -> Moved | None:
     """How to move `count` rows so that each sequence is `used` long; None if nothing is to move.
 
     `which` is "q" or "kv". With `look` the values are checked; otherwise what is wrong is clamped.
     """
     name, batch = f"{which}_lens", ends.shape[0] - 1
+    if used is None:
+        return None
     if used.shape != (batch,):
         raise Error("shape", f"{name}.shape {tuple(used.shape)}: expected ({batch},)")
     if used.device != ends.device:
@@ -530,26 +525,19 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor, look: bool) -
 _LIMIT = 2**32
 
 
-def draw(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Seed and offset, on the device of `like`.
-
-    Both below 2^32: an offset has to be, and a pair of 64 bits suffices.
-    """
-    if generator is not None:
-        return torch.randint(_LIMIT, (2,), device=like.device, generator=generator)
-    drawn: Tensor = torch.ops.ordo.draw(like) if _compiling() else f.draw(like)
-    return drawn
-
-
 def rng_of(
     q: Tensor,
     seed: int | Sequence[int] | None = None,
     rng_state: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation."""
+    """(seed, offset) on the device of q: the one given, or drawn, without a synchronisation. Both that are
+    drawn are below 2^32: an offset has to be, and a pair of 64 bits suffices."""
     if seed is None and rng_state is None:
-        return draw(q, generator)
+        if generator is not None:
+            return torch.randint(_LIMIT, (2,), device=q.device, generator=generator)
+        drawn: Tensor = torch.ops.ordo.draw(q) if _compiling() else f.draw(q)
+        return drawn
     if generator is not None or (seed is not None and rng_state is not None):
         raise Error("argument", "seed, rng_state, generator: expected one of them at most")
     if rng_state is not None:

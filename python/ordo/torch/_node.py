@@ -51,10 +51,7 @@ def watched(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Pair:
     """The same of other tensors."""
     if _compiling() or torch._C._get_tracing_state():  # never Node: in torch.func.grad Dynamo drops its formula
         return torch.ops.ordo.forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
-    try:
-        return _forward(q, k, v, *call)[:2]  # type: ignore[no-any-return]
-    except RuntimeError as error:
-        raise f.error_of(error) from None
+    return f.run(_forward, q, k, v, *call)[:2]  # type: ignore[no-any-return]
 
 
 class Node(torch.autograd.Function):
@@ -88,15 +85,10 @@ class Node(torch.autograd.Function):
         flags |= f.NEEDS_DBIAS if needs[3] else 0
         if not flags & f.SINK:
             flags |= (0 if needs[0] else f.NO_DQ) | (0 if needs[1] or needs[2] else f.NO_DKV)
-        given = dout, dlse, q, k, v, o, lse, flags, scale, more, *rest
-        if not plain or _grad_enabled() or _compiling() or _modes():  # create_graph is refused there
-            dq, dk, dv, dsink, dbias = torch.ops.ordo.backward(*given)
-            return dq, dk, dv, dbias, dsink, None, None
-        try:
-            dq, dk, dv, dsink, dbias = f.eager_backward(*given)
-            return dq, dk, dv, dbias, dsink, None, None
-        except RuntimeError as error:
-            raise f.error_of(error) from None
+        watched = not plain or _grad_enabled() or _compiling() or _modes()  # create_graph is refused there
+        run = torch.ops.ordo.backward if watched else f.eager_backward
+        dq, dk, dv, dsink, dbias = f.run(run, dout, dlse, q, k, v, o, lse, flags, scale, more, *rest)
+        return dq, dk, dv, dbias, dsink, None, None
 
 
 def _dropped(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
@@ -231,10 +223,6 @@ def _draw_fake(like: Tensor) -> Tensor:
 
 @_fake("seen")
 def _seen_fake(elements: Tensor) -> Tensor:
-    if elements.dim() != 4:
-        raise Error("shape", f"seen.shape {tuple(elements.shape)}: expected four axes")
-    if elements.dtype != torch.bool:
-        raise Error("argument", f"seen.dtype {elements.dtype}: expected torch.bool")
     *masks, rows, columns = elements.shape
     return elements.new_empty((*masks, seen_bytes(rows, columns)), dtype=torch.uint8)
 
