@@ -77,9 +77,10 @@ static const char *type_name(int32_t dtype)
 
 static const char *device_name(const view *x, char *text)
 {
-    const char *format = x->device_type == CUDA  ? "cuda:%d"
-                         : x->device_type == CPU ? "cpu"
-                                                 : "type %d";
+    const char *format = x->device_type == CUDA   ? "cuda:%d"
+                         : x->device_type == CPU  ? "cpu"
+                         : x->device_type == META ? "meta"
+                                                  : "type %d";
     snprintf(text, TEXT_SIZE, format, (int)(x->device_type == CUDA ? x->device : x->device_type));
     return text;
 }

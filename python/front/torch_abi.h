@@ -27,7 +27,7 @@ enum { TORCH_DONE = 0 }; /* what the functions below return on success */
 
 /* PyTorch's numbers of types, devices and layouts. Saved models hold them: they never change. */
 enum { U8, I8, I16, I32, I64, F16, F32, F64, BOOL = 11, BF16 = 15 };
-enum { CPU, CUDA };
+enum { CPU, CUDA, META = 14 };
 enum { STRIDED };
 
 #define TORCH_2_10 ((UINT64_C(2) << 56) | (UINT64_C(10) << 48)) /* the ABI that is used */

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._blocks import ARRAYS, BLOCK, WHOLE, BlockMask
 from .._library import Error
-from ._inputs import Rules
+from ._inputs import Rules, longest
 
 
 class Blocks(NamedTuple):
@@ -37,19 +37,23 @@ _captured: list[Blocks] = []  # which CUDA graphs read, for as long as these may
 
 def blocks_on(mask: BlockMask, device: torch.device) -> Blocks:
     """The lists of a mask on a device, for a call on any stream."""
-    if _compiling():  # a graph sees tensors: those of another mask need no other graph
-        return _there(mask, device, "torch.compile")
-    if _modes():  # tensors that are made here are not what they seem
+    graph = "torch.compile" if _compiling() else ""  # it sees tensors: those of another mask need no other graph
+    if not graph and _modes():  # tensors that are made here are not what they seem
         return _copied(mask, device)
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        known = _there(mask, device, "a CUDA graph")
-        if not any(known is x for x in _captured):
-            _captured.append(known)
-        return known
+    if not graph and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        graph = "a CUDA graph"
     there: Blocks | None = mask.held.get(device)
+    if there is None and graph:
+        raise Error(
+            "unsupported",
+            f"block_mask in {graph}: its lists are not on {device}: expected what "
+            "ordo.torch.block_mask(mask, device=...) returns",
+        )
     if there is None:
         with torch.inference_mode(False):  # a later call may have gradients
             there = mask.held[device] = _upload(mask, device)
+    if graph == "a CUDA graph" and not any(there is x for x in _captured):
+        _captured.append(there)
     return there
 
 
@@ -73,18 +77,6 @@ def _copied(mask: BlockMask, device: torch.device) -> Blocks:
     return Blocks(*[None if x is None else torch.tensor(x, device=device) for x in arrays])
 
 
-def _there(mask: BlockMask, device: torch.device, where: str) -> Blocks:
-    """Lists that are on a device already."""
-    made: Blocks | None = mask.held.get(device)
-    if made is None:
-        raise Error(
-            "unsupported",
-            f"block_mask in {where}: its lists are not on {device}: expected what "
-            "ordo.torch.block_mask(mask, device=...) returns",
-        )
-    return made
-
-
 class _Several(Error):
     """Rows of a mask of FlexAttention see more than one interval of columns."""
 
@@ -94,8 +86,7 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
     one that lists cannot say; Error if it is not one of this call."""
     if type(q).__name__ == "DTensor":
         raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
-    packed = q.dim() == 3
-    q_len, kv_len = (rules.max_q, rules.max_kv) if packed else (q.shape[1], k.shape[1])
+    packed, (q_len, kv_len) = q.dim() == 3, longest(q, k, rules.max_q, rules.max_kv)
     device, heads, mask = q.device, q.shape[-2], given
     if device.type != "cpu" and device.type != "cuda":
         raise Error("unsupported", f"block_mask, q.device {device}: expected cpu or cuda")

@@ -21,7 +21,7 @@ from .._library import Error
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._inputs import Call, Lists, Rules, ask, call_of, fill_width, sequences
+from ._inputs import Call, Lists, Rules, ask, call_of, fill_width, longest, sequences
 
 _autocasts = torch._C._is_any_autocast_enabled
 
@@ -261,11 +261,10 @@ def _shared(name: str, x: Any, q: Tensor, k: Tensor, lists: Lists, max_q: Any, m
         raise Error("argument", f"{name} {x!r}: expected a tensor")
     if "DTensor" in (type(q).__name__, type(x).__name__):
         raise Error("unsupported", f"{name} given: expected plain tensors, not DTensor")
-    longest = (max_q, max_kv) if lists.cu_q is not None else (q.shape[1], k.shape[1])
-    own, sizes = tuple(x.shape), (sequences(q, lists), q.shape[-2], *longest)
+    own, sizes = tuple(x.shape), (sequences(q, lists), q.shape[-2], *longest(q, k, max_q, max_kv))
     shared = tuple(1 if axis < 2 and size == 1 else sizes[axis] for axis, size in enumerate(own[:4]))
     if own != shared or len(own) != 4:
-        expected = f"({sizes[0]} or 1, {sizes[1]} or 1, {longest[0]}, {longest[1]})"
+        expected = f"({sizes[0]} or 1, {sizes[1]} or 1, {sizes[2]}, {sizes[3]})"
         raise Error("shape", f"{name}.shape {own}: expected {expected}")
     for axis in (0, 1):
         if own[axis] > 1 and x.stride(axis) == 0:

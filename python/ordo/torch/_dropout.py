@@ -100,8 +100,8 @@ class PreparedDropout:
         """
         if self._key is None:
             return None
-        (said, rest, own), (other, others, given) = self._key, _look(q, k, lists, rules)
-        if said != other or rest != others or any(x is not y for x, y in zip(own, given)):
+        (said, own), (other, given) = self._key, _look(q, k, lists, rules)
+        if said != other or any(x is not y for x, y in zip(own, given)):
             raise Error("argument", f"prepared for {said}: expected {other}, with the same lists")
         bits, self._bits = self._bits, None
         if bits is not None and self._event is not None:
@@ -112,14 +112,13 @@ class PreparedDropout:
 
 
 def _look(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Any:
-    """What keep bits depend on beside seed and offset: in words, the rest, and lists."""
+    """What keep bits depend on beside seed and offset: in words, and lists."""
+    rows = "rows" if lists.cu_q is None else f"packed rows, the longest {rules.max_q} x {rules.max_kv}"
     said = (
-        f"batch {sequences(q, lists)}, {q.shape[-2]} heads, {q.shape[-3]} x {k.shape[-3]} "
-        f"{'rows' if lists.cu_q is None else 'packed rows'}, dropout_p {rules.dropout_p:g}, "
-        f"keying {rules.keying}"
+        f"batch {sequences(q, lists)}, {q.shape[-2]} heads, {q.shape[-3]} x {k.shape[-3]} {rows}, "
+        f"dropout_p {rules.dropout_p}, keying {rules.keying}, shard {rules.shard if any(rules.shard) else None}"
     )
-    rest = rules.dropout_p, rules.max_q, rules.max_kv, rules.shard or (0,) * 7
-    return said, rest, (lists.cu_q, lists.cu_kv, lists.sequence_ids)
+    return said, (lists.cu_q, lists.cu_kv, lists.sequence_ids)
 
 
 def prepare_dropout(

@@ -139,6 +139,11 @@ def sequences(q: Tensor, lists: Lists) -> Any:
     return q.shape[0] if lists.cu_q is None else lists.cu_q.shape[0] - 1
 
 
+def longest(q: Tensor, k: Tensor, max_q: Any, max_kv: Any) -> tuple[Any, Any]:
+    """Rows and columns of the longest sequence, whose lengths packed ones have."""
+    return (max_q, max_kv) if q.dim() == 3 else (q.shape[1], k.shape[1])
+
+
 def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
     """Whether there is no sequence, no query or no key: o is 0, lse -inf, gradients are 0."""
     return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])

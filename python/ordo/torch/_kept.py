@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._inputs import Lists, Rules, call_of, fake_rows, opened, sequences
+from ._inputs import Lists, Rules, call_of, fake_rows, longest, opened, sequences
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # a block of keep bits (docs/design/dropout-bits.md)
 
@@ -30,7 +30,7 @@ def kept_elements(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -
 def _kept_elements(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Tensor:
     lists, rules = opened(flags, *call)
     bits = f.keep_bits(q, k, v, flags | f.HIDDEN, *call)
-    rows, columns = _longest(q, k, lists, rules)
+    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     kept = _unpack(_blocks(bits.view(torch.int32), q, k, lists, rules))[:, :, :rows, :columns]
     if lists.cu_q is not None:
         kept = kept & _places(q, k, lists, rules)[0][:, None]
@@ -44,14 +44,14 @@ f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Tensor:
     fake_rows(flags, more, q, k, v)
     lists, rules = opened(flags, scale, more, *rest)
-    shape = (sequences(q, lists), q.shape[-2], *_longest(q, k, lists, rules))
+    shape = (sequences(q, lists), q.shape[-2], *longest(q, k, rules.max_q, rules.max_kv))
     return q.new_empty(shape, dtype=torch.bool)
 
 
 def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Tensor:
     """(batch, head, row block, column block, word); of packed batches other blocks fill up."""
     batch, heads = sequences(q, lists), q.shape[-2]
-    rows, columns = _longest(q, k, lists, rules)
+    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     shape = (batch, heads, -(-rows // _ROWS), -(-columns // _COLUMNS))
     if lists.cu_q is None or lists.cu_kv is None:
         count = shape[0] * shape[1] * shape[2] * shape[3]
@@ -81,16 +81,10 @@ def _unpack(blocks: Tensor) -> Tensor:
 # ---- rows and columns of sequences ----
 
 
-def _longest(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Any, Any]:
-    if lists.cu_q is not None:
-        return rules.max_q, rules.max_kv
-    return q.shape[1], k.shape[1]
-
-
 def _places(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
     """(batch or 1, row, column): whether it is inside the sequence; how far right of the row's
     own column it is."""
-    rows, columns = _longest(q, k, lists, rules)
+    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     row = torch.arange(rows, device=q.device)[:, None]
     column = torch.arange(columns, device=q.device)
     used: list[Any] = [rows, columns]
@@ -103,10 +97,10 @@ def _places(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, T
     return inside, (column - row - delta).view(-1, rows, columns)
 
 
-def _by_sequence(x: Tensor, ends: Tensor | None, longest: int) -> Tensor:
+def _by_sequence(x: Tensor, ends: Tensor | None, most: int) -> Tensor:
     """(batch, head, row, dim) in float32; behind the end of a sequence any row."""
     if ends is not None:
-        at = ends[:-1, None] + torch.arange(longest, device=x.device)
+        at = ends[:-1, None] + torch.arange(most, device=x.device)
         x = x[at.clamp(max=x.shape[0] - 1)]
     return x.transpose(1, 2).float()
 
@@ -121,7 +115,7 @@ def signed_probabilities(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: R
     the scores after scale, softcap and slopes; what a row does not see is 0, with the sign.
     Computed beside the pass, in float32, and rounded to the type of q.
     """
-    rows, columns = _longest(q, k, lists, rules)
+    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     fill = (0, -columns % 128, 0, -rows % 128)
     if q.numel() == 0 or k.numel() == 0:
         shape = sequences(q, lists), q.shape[-2], rows, columns
@@ -146,7 +140,7 @@ def _products(q: Tensor, k: Tensor) -> Tensor:
 def _exponentials(
     q: Tensor, k: Tensor, lists: Lists, rules: Rules, inside: Tensor, distance: Tensor
 ) -> Tensor:
-    rows, columns = _longest(q, k, lists, rules)
+    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     q, k = _by_sequence(q, lists.cu_q, rows), _by_sequence(k, lists.cu_kv, columns)
     logit = _products(rules.scale * q, k)
     if rules.softcap > 0:

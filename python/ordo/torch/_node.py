@@ -180,12 +180,6 @@ def _forward_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, mor
     return o.transpose(1, 2) if flags & f.LIKE_Q else o, lse, None
 
 
-@_fake("eager_forward")
-def _eager_forward_fake(*given: Any) -> Any:
-    return *_forward_fake(*given), None
-
-
-@_fake("eager_backward")
 @_fake("backward")
 def _backward_fake(
     dout: Tensor, dlse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flags: int,
@@ -207,13 +201,6 @@ def _backward_fake(
     if bias is not None and flags & f.NEEDS_DBIAS:
         dbias = bias.new_empty(bias.shape, dtype=torch.float32)
     return grad(q, not flags & f.NO_DQ), grad(k, keys), grad(v, keys), dsink, dbias
-
-
-@_fake("keep_bits")
-def _keep_bits_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Any:
-    rows, keys, _ = fake_rows(flags, more, q, k, v)
-    down, across = (-(-x // 16) for x in (rows.shape[-3], keys.shape[-3]))
-    return q.new_empty(down * across, dtype=torch.uint8)
 
 
 @_fake("draw")
@@ -251,15 +238,8 @@ def _count_forward(q: Tensor, k: Tensor, v: Tensor, *call: Any, out_val: Any = N
     return _flops(q, k, v, 1, 1, call)
 
 
-@register_flop_formula(torch.ops.ordo.backward, get_raw=True)
+@register_flop_formula([torch.ops.ordo.backward, torch.ops.ordo.backward_part], get_raw=True)
 def _count_backward(dout: Any, dlse: Any, *given: Any, out_val: Any = None) -> int:
-    """Scores again, dP and dV; dQ and dK."""
-    q, k, v, *rest = given
-    return _flops(q, k, v, 3, 2, rest[2:])
-
-
-@register_flop_formula(torch.ops.ordo.backward_part, get_raw=True)
-def _count_part(*given: Any, out_val: Any = None) -> int:
-    """The same of the rows that are given; the sums and `carry` come behind the tensors."""
-    count: int = _count_backward(*given[:7], *given[10:])
-    return count
+    """Scores again, dP and dV; dQ and dK. A part has its sums before the call, which has one list of tensors."""
+    q, k, v, _, _, *rest = given
+    return _flops(q, k, v, 3, 2, rest if isinstance(rest[0], int) else rest[3:])

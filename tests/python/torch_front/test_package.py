@@ -159,7 +159,7 @@ static_assert(TORCH_DONE == AOTI_TORCH_SUCCESS);
 #define EQUAL(number, theirs) static_assert(number == (int)c10::theirs);
 EQUAL(U8, kByte) EQUAL(I8, kChar) EQUAL(I16, kShort) EQUAL(I32, kInt) EQUAL(I64, kLong)
 EQUAL(F16, kHalf) EQUAL(F32, kFloat) EQUAL(F64, kDouble) EQUAL(BF16, kBFloat16)
-EQUAL(CPU, kCPU) EQUAL(CUDA, kCUDA) EQUAL(STRIDED, kStrided)
+EQUAL(CPU, kCPU) EQUAL(CUDA, kCUDA) EQUAL(META, kMeta) EQUAL(STRIDED, kStrided)
 """
 
 

@@ -200,7 +200,7 @@ REFUSED = {
     "negative ids": bad(r"sequence_ids\[1\] -1", **RNG, sequence_ids=torch.tensor([0, -1])),
     "a DTensor": (dtensor, "dropout"),
     "prepared for another p": prepared("prepared for .*dropout_p 0.25.*: expected .*dropout_p 0.5", dropout_p=0.5),
-    "prepared for another keying": prepared("keying ordo: expected .*keying fa2", dropout_p=0.25, keying="fa2"),
+    "prepared for another keying": prepared("keying ordo, .*: expected .*keying fa2", dropout_p=0.25, keying="fa2"),
     "prepared for other rows": prepared("9 x 9 rows.*: expected .*8 x 8 rows", *(x[:, :8] for x in (Q, K, V)), dropout_p=0.25),
     "prepared beside a seed": prepared("expected none beside prepared", dropout_p=0.25, seed=1),
     "prepared without dropout": prepared("dropout_p 0.0: expected more than 0 beside prepared", dropout_p=0.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from ._relay import gradients_by_relay
 from ._shards import Layout, check_layout, rows_of
 
 Method = Literal["auto", "heads", "gather", "relay"]
-METHODS = ("auto", "heads", "gather", "relay")
 _PACKET = 8192  # columns of a packet that fill an H200
 
 
@@ -85,7 +84,7 @@ _LISTS = (*_LENGTHS, "sequence_ids")
 
 
 def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: Any) -> Given:
-    if method not in METHODS:
+    if method not in get_args(Method):
         raise Error("argument", f"method {method!r}: expected auto, heads, gather or relay")
     check_layout(layout)
     for name in ("row0", "col0", "q_total", "kv_total"):

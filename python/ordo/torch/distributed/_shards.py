@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from ..._library import Error
 from ._exchange import Form, Ranks, gather
 
 Layout = Literal["contiguous", "zigzag"]
-LAYOUTS = ("contiguous", "zigzag")
 
 
 class Chunk(NamedTuple):
@@ -110,7 +109,7 @@ def gather_rows(
 
 
 def check_layout(layout: Any) -> None:
-    if layout not in LAYOUTS:
+    if layout not in get_args(Layout):
         raise Error("argument", f"layout {layout!r}: expected contiguous or zigzag")
 
 
