@@ -88,7 +88,8 @@ typedef struct request {
     shape given[3];           /* q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
     view list[MORE];          /* those of `more` that are given */
-    shape o_shape, lse_shape; /* with rows first; as lse is */
+    shape o_shape, lse_shape; /* as they are handed over */
+    bool o_heads_first;       /* o and dout are (batch, head, row, dim) */
 } request;
 
 /* Rows (0) or columns (1) of the longest sequence. */
@@ -365,12 +366,13 @@ static bool check_request(request *r)
     r->sequences = r->packed ? r->list[CU_Q].shape.sizes[0] - 1 : q->shape.sizes[0];
     if (r->sequences < 0)
         return REFUSE("shape", "cu_q.shape (0,): expected (batch + 1,)");
-    shape out = q->shape;
-    const int64_t rows = out.axes - 3, heads = out.axes - 2;
-    out.sizes[out.axes - 1] = v->shape.sizes[out.axes - 1];
-    r->o_shape = contiguous(out.axes, out.sizes);
-    out.sizes[rows] = q->shape.sizes[heads], out.sizes[heads] = q->shape.sizes[rows];
-    r->lse_shape = contiguous(out.axes - 1, out.sizes); /* (batch, head, row) */
+    r->o_heads_first = first && r->flags & LIKE_Q;
+    shape o = r->given[0], lse = q->shape;
+    o.sizes[o.axes - 1] = v->shape.sizes[v->shape.axes - 1];
+    r->o_shape = first && !r->o_heads_first ? transposed(o) : o;
+    const int64_t rows = lse.axes - 3, heads = lse.axes - 2;
+    lse.sizes[rows] = q->shape.sizes[heads], lse.sizes[heads] = q->shape.sizes[rows];
+    r->lse_shape = contiguous(lse.axes - 1, lse.sizes); /* (batch, head, row) */
     return check_lists(r);
 }
 

@@ -232,26 +232,11 @@ static bool guard_device(const view *q, struct CUDAGuardOpaque **guard)
 
 /* ---- passes ---- */
 
-/* The shape of o as the caller sees it. */
-static shape out_shape(const request *r)
-{
-    const shape *q = &r->given[0];
-    if (!(r->flags & HEADS_FIRST))
-        return r->o_shape;
-    const shape o = contiguous(
-        4, (const int64_t[4]) { q->sizes[0], q->sizes[2], q->sizes[1], r->given[2].sizes[3] });
-    return r->flags & LIKE_Q ? transposed(o) : o;
-}
-
 /* Describe a result to the library, with rows first; false if it does not take its strides. */
 static bool describe_result(const request *r, tensor *x, bool heads_first, ordo_tensor *made)
 {
     view seen;
-    if (!look("result", x, &seen))
-        return false;
-    if (heads_first)
-        seen.shape = transposed(seen.shape);
-    return (!r->packed || seen.shape.axes == 3 || flatten(&seen.shape)) && describe(&seen, made);
+    return look("result", x, &seen) && view_rows(r, &seen, heads_first) && describe(&seen, made);
 }
 
 /* A result of these sizes: with LIKE_Q laid out as x if it is of these sizes, and the library can
@@ -290,11 +275,10 @@ static bool run_forward(request *r)
     if (!of)
         return false;
     const view *q = &r->x[0];
-    const shape o = out_shape(r);
-    const bool o_heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
     ordo_call call = ORDO_CALL_INIT;
-    bool done = new_result(r, r->q, &r->given[0], &o, o_heads_first, &made[O], &call.o) &&
-                allocate(&r->lse_shape, F32, q, &made[LSE]);
+    bool done =
+        new_result(r, r->q, &r->given[0], &r->o_shape, r->o_heads_first, &made[O], &call.o) &&
+        allocate(&r->lse_shape, F32, q, &made[LSE]);
     if (done) {
         call.lse = data_of(made[LSE]);
         if (r->flags & DRAW) {
@@ -325,18 +309,16 @@ static bool check_saved(request *r, view seen[SAVED_MORE])
     static const char *const names[] = { "o", "dout", "lse", "dlse" };
     tensor **const given[] = { &r->o, &r->dout, &r->lse, &r->dlse };
     const view *q = &r->x[0];
-    const shape out = out_shape(r);
-    const bool heads_first = r->flags & HEADS_FIRST && r->flags & LIKE_Q;
     for (int i = 0; i < SAVED_MORE; i++) {
         const bool row = i >= SAVED_LSE; /* one number per row */
-        const shape *as = row ? &r->lse_shape : &out;
+        const shape *as = row ? &r->lse_shape : &r->o_shape;
         if (!*given[i])
             continue;
         if (!look(names[i], *given[i], &seen[i]) ||
             !check_one(names[i], &seen[i], as, row ? F32 : q->dtype, q))
             return false;
         if (row ? !is_contiguous(&seen[i].shape) && !copy(names[i], given[i], &seen[i], as)
-                : !turn(names[i], r, given[i], &seen[i], heads_first))
+                : !turn(names[i], r, given[i], &seen[i], r->o_heads_first))
             return false;
     }
     return true;

@@ -86,8 +86,7 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
     one that lists cannot say; Error if it is not one of this call."""
     if type(q).__name__ == "DTensor":
         raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
-    packed, (q_len, kv_len) = q.dim() == 3, longest(q, k, rules.max_q, rules.max_kv)
-    device, heads, mask = q.device, q.shape[-2], given
+    packed, device, heads, mask = q.dim() == 3, q.device, q.shape[-2], given
     if device.type != "cpu" and device.type != "cuda":
         raise Error("unsupported", f"block_mask, q.device {device}: expected cpu or cuda")
     if not isinstance(given, BlockMask):
@@ -100,18 +99,14 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
             if device.type != "cpu":
                 raise
             return _all_elements(given)
-    _expect("q_len", mask.q_len, q_len)
-    _expect("kv_len", mask.kv_len, kv_len)
     made = blocks_on(mask, device)
     masks, each = made.start.shape[:2]
-    _expect("sequences", masks, 1 if masks == 1 else sequences)
-    _expect("heads", each, 1 if each == 1 else heads)
+    names, found_all = ("q_len", "kv_len", "sequences", "heads"), (mask.q_len, mask.kv_len, masks, each)
+    sizes = *longest(q, k, rules.max_q, rules.max_kv), 1 if masks == 1 else sequences, 1 if each == 1 else heads
+    for name, found, expected in zip(names, found_all, sizes):
+        if found != expected:
+            raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
     return made
-
-
-def _expect(name: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise Error("shape", f"block_mask.{name} {found}: expected {expected}")
 
 
 # ---- masks of FlexAttention ----

@@ -7,6 +7,7 @@ offset, drawn last, after everything that can be refused has been refused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -30,8 +31,6 @@ _autocasts = torch._C._is_any_autocast_enabled
 _SIDES = {int, bool, type(None)}  # types of a window's sides
 _REALS = {int, float, bool, type(None)}
 _TRUTHS = {int, bool, str, type(None)}
-CACHED = 4096
-_known: dict[Any, Any] = {}  # by arguments without lists, head sizes, and whether on CUDA
 
 
 class Arguments(NamedTuple):
@@ -107,30 +106,24 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
     if not plain(q, k, v):
         return None
     try:
-        known = _known.get((rules, q.shape[-1], v.shape[-1], q.is_cuda))
         causal, (left, right), scale, softcap, dropout_p, *_ = rules
-    except (TypeError, ValueError, IndexError, RuntimeError):  # an array; no pair; no axes; nested
+        if not (
+            type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
+            and type(softcap) in _REALS and type(dropout_p) in _REALS and type(causal) in _TRUTHS
+        ):  # fmt: skip
+            return None
+        known = _known(rules, q.shape[-1], v.shape[-1], q.is_cuda)
+    except (TypeError, ValueError, IndexError, RuntimeError):  # an array; no pair; no axes; nested; refused
         return None
-    if not (
-        type(left) in _SIDES and type(right) in _SIDES and type(scale) in _REALS
-        and type(softcap) in _REALS and type(dropout_p) in _REALS and type(causal) in _TRUTHS
-    ):  # fmt: skip
-        return None
-    if _autocasts():
-        q, k, v = _cast(q, k, v)
     if known is None:
-        known = _learn(rules, q.shape[-1], v.shape[-1], q.is_cuda)
-    return (q, k, v, known) if known else None
+        return None
+    return (*_cast(q, k, v), known) if _autocasts() else (q, k, v, known)
 
 
-def _learn(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | tuple[()]:
-    """The call of these rules, for all that are like it; () if head sizes are to be filled."""
-    plain_rules = rules_of(Arguments(*rules), dim)
-    known = () if cuda and fill_width(dim, v_dim) else call_of(Lists(), plain_rules)
-    if len(_known) >= CACHED:
-        _known.clear()
-    _known[rules, dim, v_dim, cuda] = known
-    return known
+@functools.lru_cache(maxsize=4096)
+def _known(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | None:
+    """The call of these rules, for all that are like it; None if head sizes are to be filled."""
+    return None if cuda and fill_width(dim, v_dim) else call_of(Lists(), rules_of(Arguments(*rules), dim))
 
 
 # ---- every call ----
@@ -169,10 +162,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
             names = (f"block_{name}" for name in made._fields)
             lists = lists._replace(**dict(zip(names, made)))
     values = real and listed and (checked() or (drops and q.is_cpu))
-    if values or (real and here and not given):  # a call that is refused has drawn nothing
-        ask(q, k, v, call_of(lists, rules))
     if values:
         check_values(q, k, lists, rules)
+    if real and here and not given:  # a call that is refused has drawn nothing
+        ask(q, k, v, call_of(lists, rules))
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists, rules
@@ -357,22 +350,21 @@ def checked() -> bool:
 
 
 def check_values(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> None:
-    """Raise Error if a list of lengths is wrong, or one of sequence_ids. Waits for the device."""
+    """Raise Error if a list of lengths is wrong, or one of sequence_ids. Waits for the device. What has
+    not the axes, or another device, the operator refuses."""
+    if not q.dim() == k.dim() == (4 if lists.cu_q is None else 3):
+        return
     rows, columns = q.shape[-3], k.shape[-3]
-    for name, ends, total, longest in (
-        ("cu_q", lists.cu_q, rows, rules.max_q),
-        ("cu_kv", lists.cu_kv, columns, rules.max_kv),
-    ):
-        if ends is not None:
-            check_ends(name, ends.tolist(), total, longest)
     ids = 2**32 // (rules.shard and rules.shard[4] or q.shape[-2]) - 1
-    for name, each, most in (
-        ("q_lens", lists.q_lens, rows),
-        ("kv_lens", lists.kv_lens, columns),
-        ("sequence_ids", lists.sequence_ids, ids),
-    ):
-        if each is not None:
-            check_each(name, each.tolist(), [most] * len(each))
+    longest = {"cu_q": (rows, rules.max_q), "cu_kv": (columns, rules.max_kv)}
+    most = {"q_lens": rows, "kv_lens": columns, "sequence_ids": ids}
+    for name, x in lists._asdict().items():
+        if x is None or x.dim() != 1 or x.device != q.device:
+            continue
+        if name in longest and len(x):
+            check_ends(name, x.tolist(), *longest[name])
+        elif name in most:
+            check_each(name, x.tolist(), [most[name]] * len(x))
 
 
 def check_ends(name: str, ends: list[int], total: int, longest: int) -> None:

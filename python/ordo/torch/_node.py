@@ -87,7 +87,10 @@ class Node(torch.autograd.Function):
             flags |= (0 if needs[0] else f.NO_DQ) | (0 if needs[1] or needs[2] else f.NO_DKV)
         watched = not plain or _grad_enabled() or _compiling() or _modes()  # create_graph is refused there
         run = torch.ops.ordo.backward if watched else f.eager_backward
-        dq, dk, dv, dsink, dbias = f.run(run, dout, dlse, q, k, v, o, lse, flags, scale, more, *rest)
+        try:  # as f.run(), at once
+            dq, dk, dv, dsink, dbias = run(dout, dlse, q, k, v, o, lse, flags, scale, more, *rest)
+        except RuntimeError as error:
+            raise f.error_of(error) from None
         return dq, dk, dv, dbias, dsink, None, None
 
 
@@ -135,14 +138,11 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: An
 
 
 class _Once(torch.autograd.Function):
-    """The backward operator, which has no derivative."""
+    """What `run` gives, as a function of tensors, but without a derivative."""
 
     @staticmethod
-    def forward(ctx: Any, flags: int, *given: Any) -> Any:
-        saved, (scale, count, *rest) = given[:7], given[7:]
-        rest, more = rest[: len(rest) - count], rest[len(rest) - count :]
-        with f.below():
-            return torch.ops.ordo.backward(*saved, flags, scale, more, *rest)
+    def forward(ctx: Any, run: Any, *tensors: Any) -> Any:
+        return run()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -150,12 +150,14 @@ class _Once(torch.autograd.Function):
 
 
 def _backward(*given: Any) -> Any:
-    saved, flags, scale, more, rest = given[:7], *given[7:10], given[10:]
-    some = *saved, *more
+    def run() -> Any:
+        with f.below():
+            return torch.ops.ordo.backward(*given)
+
+    some = *given[:7], *given[9]
     if _grad_enabled() and any(x is not None and x.requires_grad for x in some):
-        return _Once.apply(flags, *saved, scale, len(more), *rest, *more)
-    with f.below():
-        return torch.ops.ordo.backward(*given)
+        return _Once.apply(run, *some)
+    return run()
 
 
 f.library.impl("forward", _forward, "Autograd")

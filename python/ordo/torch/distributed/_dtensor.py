@@ -30,19 +30,11 @@ def replicated(q: Tensor, lists: Lists) -> Lists:
     ])  # fmt: skip
 
 
-def _lists(lists: Lists, along: str) -> Placements:
-    """Placements of the lists where tensors are divided along batch or heads."""
-    found: Placements = []
-    for name, x in lists._asdict().items():
-        if x is None:
-            continue
-        if name == "slopes" and along == "heads":
-            found.append(Shard(x.ndim - 1))
-        elif along == "batch" and (name != "slopes" or x.ndim == 2):
-            found.append(Shard(0))
-        else:
-            found.append(Replicate())
-    return found
+def _placed(name: str, x: Any, along: str) -> Any:
+    """The placement of a list where tensors are divided along batch or heads."""
+    if along == "heads" and name == "slopes":
+        return Shard(x.ndim - 1)
+    return Shard(0) if along == "batch" and (name != "slopes" or x.ndim == 2) else Replicate()
 
 
 def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placements]]:
@@ -51,7 +43,8 @@ def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placeme
 
     def others(along: str) -> Placements:
         # The tensors of a list are counted one by one.
-        return [None, None, *_lists(lists, along), *[None] * (len(rest) - 2)]
+        given = [_placed(name, x, along) for name, x in lists._asdict().items() if x is not None]
+        return [None, None, *given, *[None] * (len(rest) - 2)]
 
     packed = lists.cu_q is not None
     ways = [(Replicate(), Replicate(), others("none"))]
