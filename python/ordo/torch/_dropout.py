@@ -32,7 +32,8 @@ def set_keep_bits_memory(limit: int | float | None) -> None:
         more = "; ORDO_DROPOUT_MODE=fused makes none ahead"
         raise Error("argument", f"memory of keep bits {limit!r}: {expected}{more}")
     _limit = _SHARE if limit is None else limit
-    f.ask_memory(_provide)
+    for on in f.front.memory:  # asked again
+        on.known = False
 
 
 def set_mask_memory(limit: int | float | None) -> None:
@@ -47,12 +48,13 @@ def _provide(number: int) -> None:
     """Tell the operators how much memory keep bits may take on a device, and which stream makes them."""
     device = torch.device("cpu") if number < 0 else torch.device("cuda", number)
     capturing = number >= 0 and torch.cuda.is_current_stream_capturing()
-    side = _side(device).cuda_stream if number >= 0 else None
-    # A capture is no time to ask the driver: asked again later.
-    f.set_memory(number, _limit_of(device, capturing), side, not capturing)
+    on = f.front.memory[number]
+    on.side = _side(device).cuda_stream if number >= 0 else None
+    on.limit = _limit_of(device, capturing)
+    on.known = not capturing  # which is no time to ask the driver: asked again later
 
 
-f.ask_memory(_provide)
+f.front.ask = _provide
 
 
 _sides: dict[torch.device, Any] = {}

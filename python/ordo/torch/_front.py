@@ -95,29 +95,8 @@ class _Front(ctypes.Structure):
 
 
 _compiled = _start()
-_front = ctypes.POINTER(_Front).in_dll(_compiled, "ordo_torch_front").contents
-forget_plans, hold = _front.forget_plans, _front.hold
-
-
-def set_memory(device: int, limit: int, side: Any, known: bool) -> None:
-    """The memory for keep bits on a device, -1 the CPU, and the stream that makes them; unless `known`
-    it is asked for again."""
-    on = _front.memory[device]
-    on.limit, on.side, on.known = limit, side, known
-
-
-def ask_memory(ask: Any) -> None:
-    """Have `ask` called for the memory of each device when it is next needed."""
-    _front.ask = ask
-    for on in _front.memory:
-        on.known = False
-
-
-def counts() -> tuple[int, int]:
-    """How often keep bits were made, and passes ran in segments, in this process."""
-    made, segmented = _front.counts
-    return made, segmented
-
+front = ctypes.POINTER(_Front).in_dll(_compiled, "ordo_torch_front").contents
+forget_plans, hold = front.forget_plans, front.hold
 
 forward = torch.ops.ordo.forward.default._op  # without the look for overloads
 backward = torch.ops.ordo.backward.default._op
@@ -127,7 +106,6 @@ backward_part = torch.ops.ordo.backward_part.default._op
 keep_bits = torch.ops.ordo.keep_bits.default._op
 draw = torch.ops.ordo.draw.default._op
 seen = torch.ops.ordo.seen.default._op
-gemm = torch.ops.ordo.gemm.default._op
 below = torch._C._AutoDispatchBelowAutograd
 
 _STATUS = re.compile(

@@ -166,16 +166,13 @@ def width_of(q: Tensor, v: Tensor) -> int:
 
 
 def filled(width: int, *tensors: Tensor) -> list[Tensor]:
-    """The tensors with columns of zeros."""
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+    """The tensors with columns of zeros; as they are if width is 0."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) if width else x for x in tensors]
 
 
-def widened(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def widened(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
     """q, k and v with the head size that the operators take."""
-    width = width_of(q, v)
-    if width:
-        q, k, v = filled(width, q, k, v)
-    return q, k, v
+    return filled(width_of(q, v), q, k, v)
 
 
 # ---- the plan of a call ----

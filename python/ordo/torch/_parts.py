@@ -64,18 +64,15 @@ def backward(
 ) -> Some:
     """(dq, dk, dv), None where they are not wanted: NO_DQ, NO_DKV; the latter with CARRY_OUT."""
     q, o, lse, dout, dlse = rows
-    width, likes, given = width_of(q, v), (q, k, v), sums
-    if width:
-        q, k, v, o, dout = filled(width, q, k, v, o, dout)
-        if sums is not None:
-            dk, dv = filled(width, sums.dk, sums.dv)
-            given = Sums(dk, dv, sums.carry)
+    width, likes, carried, run = width_of(q, v), (q, k, v), [], f.backward
+    q, k, v, o, dout = filled(width, q, k, v, o, dout)
+    if sums is not None:
+        carried, run = [*filled(width, sums.dk, sums.dv), sums.carry], f.backward_part
     more, *rest = call_of(lists, rules)
-    run = f.backward if sums is None else f.backward_part
     with f.below():
-        made = f.run(run, dout, dlse, q, k, v, o, lse, *(given or ()), more | flags, *rest)[:3]
-    if width and sums is not None and given is not None:
-        for x, y in zip(sums[:2], given[:2]):
+        made = f.run(run, dout, dlse, q, k, v, o, lse, *carried, more | flags, *rest)[:3]
+    if width and sums is not None:
+        for x, y in zip((sums.dk, sums.dv), carried):
             x.copy_(y[..., : x.shape[-1]])
     dq, dk, dv = (
         None if x is None else _narrow(x, y.shape[-1], y if flags & f.LIKE_Q else None)

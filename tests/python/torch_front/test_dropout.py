@@ -23,10 +23,10 @@ class Counts:
     """The keep bits that were made before a pass, and the passes in segments."""
 
     def clear(self):
-        self._from = _front.counts()
+        self._from = tuple(_front.front.counts)
 
     def __call__(self):
-        return tuple(x - y for x, y in zip(_front.counts(), self._from))
+        return tuple(x - y for x, y in zip(_front.front.counts, self._from))
 
 
 @pytest.fixture
