@@ -43,24 +43,31 @@ template <class Z, ordo_keep_source SOURCE, bool LISTS> struct varlen_keep {
             const int block = min(row, (record.q_len - 1) / 16 * 16) / 16;
             unit = (const uint2 *)args.keep_bits +
                    (record.keep + (int64_t)block * record.keep_across) * 32 + threadIdx.x % 32;
-            if (!LISTS)
+            if (!LISTS) {
                 load(ahead, record, tile);
+                take(record, tile);
+            }
         }
     }
 
-    /* The words of a tile, while its scores are computed. Given ones are read a tile ahead, if it
+    /* The words of a tile, before its scores are computed: given ones are read a tile ahead, if it
      * is known which one comes after it. */
+    __device__ __forceinline__ void take(const forward_record &record, int tile)
+    {
+        if constexpr (SOURCE == ORDO_KEEP_GIVEN && !LISTS) {
+            words = ahead;
+            load(ahead, record, tile - 1);
+        }
+    }
+
+    /* The words of a tile, while its scores are computed. */
     __device__ __forceinline__ void next(const forward_record &record, int row, int tile,
                                          bool fresh)
     {
-        if constexpr (SOURCE == ORDO_KEEP_GIVEN && LISTS) {
+        if constexpr (SOURCE == ORDO_KEEP_GIVEN && LISTS)
             load(words, record, tile);
-        } else if constexpr (SOURCE == ORDO_KEEP_GIVEN) {
-            words = ahead;
-            load(ahead, record, tile - 1);
-        } else if (Z::PANELS > 1) {
+        else if (Z::PANELS > 1)
             make(record, row, tile, fresh);
-        }
     }
 
     /* Makes the words of a tile; `row`: the thread's first one. `fresh`: the unit's first tile. */

@@ -47,9 +47,12 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
     }
 }
 
-/* Whole tiles have code of their own where that is faster, and registers suffice. */
-template <int D, ordo_keep_source SOURCE>
-constexpr bool varlen_apart = D > 128 && SOURCE != ORDO_KEEP_MADE;
+/* Whole tiles have code of their own, and up to head size 192 a loop, where that is faster and
+ * registers suffice. */
+template <int D, ordo_keep_source SOURCE, bool LISTS>
+constexpr bool varlen_apart = !LISTS && (SOURCE == ORDO_KEEP_GIVEN  ? D > 64
+                                         : SOURCE == ORDO_KEEP_NONE ? D > 128
+                                                                    : false);
 
 /* RULE: what happens to scores, if that is known here. LISTS: under a block mask. */
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS>
@@ -163,7 +166,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
                 cap_scores<true>(s, args.rule);
             if constexpr (RULE == ORDO_RULE_DISTANCE)
                 subtract_distance<-1>(s, slope, distance);
-            if (whole.value || (!varlen_apart<D, SOURCE> && !has_rule && all_see())) {
+            if (whole.value || (!varlen_apart<D, SOURCE, LISTS> && !has_rule && all_see())) {
                 row_tops(
                     top, s,
                     state); /* in both branches: the compiler waits for the outputs after them */
@@ -210,19 +213,31 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
             last = now;
             now.advance();
         };
-#pragma unroll 1
-        for (;;) {
-            if (varlen_apart<D, SOURCE> && !has_rule && all_see())
-                step(constant<true>());
-            else
-                step(constant<false>());
-            if (LISTS ? tile <= more.lowest[mine] : --tile < stop)
-                break;
+        auto issue = [&] {
+            keep.take(record, tile);
             look();
             named_sync(PINGPONG + mine, 256);
             issue_scores();
             issue_outputs();
             named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
+        };
+#pragma unroll 1
+        for (;;) {
+            if (varlen_apart<D, SOURCE, LISTS> && !has_rule && all_see()) {
+                step(constant<true>());
+                if constexpr (D <= 192)
+#pragma unroll 1
+                    while (tile > max(stop, partial_to)) {
+                        tile--;
+                        issue();
+                        step(constant<true>());
+                    }
+            } else {
+                step(constant<false>());
+            }
+            if (LISTS ? tile <= more.lowest[mine] : --tile < stop)
+                break;
+            issue();
         }
         if (!Z::O_IN_Q)
             mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
