@@ -29,7 +29,8 @@ static void crossover(int dim, int seq, ordo_mask mask)
     ordo_cuda_pass used = c.pass, phases;
     by_phases(c, phases);
     const auto run = [](const ordo_cuda_pass &pass, bool forward) {
-        must_ordo(forward ? ordo_cuda_launch_forward(&pass) : ordo_cuda_launch_backward(&pass),
+        must_ordo(forward ? ordo_cuda_launch_forward(&pass, NULL)
+                          : ordo_cuda_launch_backward(&pass),
                   ordo_cuda_why());
     };
     run(used, true);

@@ -124,7 +124,7 @@ static int attention(const char *form, bool forward, int dim, int v_dim, double 
         by_phases(c, pass);
     pass.v_head_dim = v_dim;
     const auto launch = [&pass](bool which) {
-        must_ordo(which ? ordo_cuda_launch_forward(&pass) : ordo_cuda_launch_backward(&pass),
+        must_ordo(which ? ordo_cuda_launch_forward(&pass, NULL) : ordo_cuda_launch_backward(&pass),
                   ordo_cuda_why());
     };
     launch(true); /* o and lse for the backward pass */

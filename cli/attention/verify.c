@@ -138,8 +138,8 @@ static int finish(request *r)
     if (r->runs.page > 0 && r->runs.cut != CLI_CUT_DECODE)
         return cli_usage("--page: expected --cut decode");
     if (r->runs.page > 0 && backend == ORDO_BACKEND_CUDA)
-        return cli_usage(
-            "--page: backend cuda has no pages of keys; expected ref, cpu or emulator");
+        return cli_usage("--page, backend cuda: the check has its pages on the host; expected ref, "
+                         "cpu or emulator");
     if (grids->count > 0 && backend != ORDO_BACKEND_CUDA)
         return cli_usage("--grids: only backend cuda has grids; --threads are those of the cpu");
     if (r->runs.delay_us >= 0 && backend != ORDO_BACKEND_CPU)

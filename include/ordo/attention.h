@@ -163,7 +163,8 @@ typedef struct ordo_call {
     /* Forward passes with problem.paging: columns x * page_rows .. of sequence b are rows 0 .. of
      * page page_table[b * page_table_stride + x]. kv_lens is required in both layouts and counts
      * whole sequences from column 0; cu_kv is NULL. Entries of columns that are not stored, before
-     * kv_starts[b] or from kv_lens[b] on, are not read. */
+     * kv_starts[b] or from kv_lens[b] on, are not read. On a device, whose numbers only kernels
+     * read, a row that sees a column whose entry is no page is NaN. */
     const int32_t *page_table;
     int64_t page_table_stride; /* 0: table_columns */
 
@@ -171,7 +172,7 @@ typedef struct ordo_call {
      * sequence that are not stored, and hidden, as a cache of a window drops them; NULL: 0. Tiles
      * begin where those of the whole sequence do, so that its bits stay the same. Packed: cu_kv
      * counts what is stored, a sequence has kv_starts[b] columns more, and kv_len is the longest
-     * whole one. Backend cuda refuses it. */
+     * whole one. Without pages backend cuda refuses them. */
     const int32_t *kv_starts;
 
     const ordo_block_mask *seen; /* with problem.seen: an element mask (ordo/seen.h); else NULL. The
@@ -255,7 +256,7 @@ typedef struct ordo_backend_limits {
                                 * this many bytes; 0: of one element */
     int64_t made_bits_head_dim_max; /* above this head_dim or v_head_dim dropout needs
                                      * call.keep_bits */
-    bool paged;                     /* problem.paging and call.kv_starts */
+    bool paged;                     /* problem.paging; without pages, cuda has no call.kv_starts */
 } ordo_backend_limits;
 
 #define ORDO_BACKEND_LIMITS_INIT ORDO_SIZED(ordo_backend_limits)

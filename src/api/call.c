@@ -344,17 +344,17 @@ static ordo_status check_starts(const ordo_problem *p, ordo_pass pass, bool host
 {
     if (!c->kv_starts)
         return ORDO_OK;
-    const char *const why = !host                                        ? "on backend cuda"
-                            : pass == ORDO_BACKWARD                      ? "in a backward pass"
+    const char *const why = pass == ORDO_BACKWARD                        ? "in a backward pass"
                             : p->dropout.p > 0                           ? "with dropout"
                             : p->blocks.entries > 0                      ? "with a block mask"
                             : p->seen.on                                 ? "with seen"
+                            : !host && !ordo_paged(p)                    ? "on backend cuda"
                             : p->layout != ORDO_PACKED && !ordo_paged(p) ? "without pages"
                                                                          : NULL;
     if (why)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "kv_starts given: expected NULL %s%s", why,
                          p->layout == ORDO_PACKED ? "" : " in this layout");
-    for (int64_t b = 0; b < p->batch; b++) {
+    for (int64_t b = 0; host && b < p->batch; b++) {
         const int64_t columns = ordo_kv_columns(p, c, b);
         if (c->kv_starts[b] < 0 || c->kv_starts[b] > columns || columns > p->kv_len)
             return ordo_fail(

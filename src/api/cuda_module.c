@@ -40,6 +40,7 @@ static bool fits(const ordo_cuda_module *table, const char *path)
         uint32_t size;
         size_t expected;
     } structs[] = { { "passes", table->pass_size, sizeof(ordo_cuda_pass) },
+                    { "pages", table->pages_size, sizeof(ordo_cuda_pages) },
                     { "keep bits", table->bits_size, sizeof(ordo_cuda_bits) },
                     { "combinations", table->combine_size, sizeof(ordo_cuda_combine) },
                     { "matrix products", table->gemm_size, sizeof(ordo_cuda_gemm) } };

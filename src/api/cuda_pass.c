@@ -4,6 +4,7 @@
 #include "api/cuda_module.h"
 #include "api/limits.h"
 #include "base/keep.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "plan/family.h"
 
@@ -15,6 +16,7 @@ _Static_assert(sizeof(ordo_tile_word) == ORDO_TILE_WORD_BYTES &&
                    sizeof(ordo_span) == ORDO_TILE_SPAN_BYTES &&
                    (int)ORDO_TILE_BITS == (int)ORDO_TILE_WORD,
                "the workspace has room for rows of bits");
+_Static_assert((int)ORDO_PAGED_LINES == (int)ORDO_PAGED_GROUP_MAX, "a tile has a row of each head");
 _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
                "the workspace has room for a table");
 
@@ -151,8 +153,11 @@ static ordo_status take_tensors(const ordo_problem *p, ordo_pass which, const or
 {
     const int64_t sequences = p->layout == ORDO_PACKED ? 1 : p->batch;
     const shape q = { sequences, pass->q_rows, p->heads, p->head_dim };
-    const shape k = { sequences, pass->kv_rows, p->kv_heads, p->head_dim };
-    const shape v = { sequences, pass->kv_rows, p->kv_heads, p->v_head_dim };
+    const bool paged = ordo_paged(p);
+    const int64_t stores = paged ? p->paging.pages : sequences;
+    const int64_t rows = paged ? p->paging.page_rows : pass->kv_rows;
+    const shape k = { stores, rows, p->kv_heads, p->head_dim };
+    const shape v = { stores, rows, p->kv_heads, p->v_head_dim };
     const shape o = { sequences, pass->q_rows, p->heads, p->v_head_dim };
     ORDO_TRY(take_tensor("q", &c->q, q, &pass->q));
     ORDO_TRY(take_tensor("k", &c->k, k, &pass->k));
@@ -428,6 +433,18 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     return ORDO_OK;
 }
 
+ordo_cuda_pages ordo_cuda_pages_of(const ordo_problem *p, const ordo_call *call)
+{
+    const ordo_paging *paging = &p->paging;
+    return (ordo_cuda_pages) {
+        .table = call->page_table,
+        .table_stride = call->page_table_stride ? call->page_table_stride : paging->table_columns,
+        .rows = (int32_t)paging->page_rows,
+        .count = (int32_t)paging->pages,
+        .starts = call->kv_starts,
+    };
+}
+
 /* ---- launching ---- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -496,8 +513,11 @@ static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_cal
     if (*ordo_cuda_why_not())
         return ordo_fail(passes.status, "%s", passes.why);
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
-    return ordo_cuda_answer(module, which == ORDO_FORWARD ? module->forward(&pass)
-                                                          : module->backward(&pass));
+    if (which == ORDO_BACKWARD)
+        return ordo_cuda_answer(module, module->backward(&pass));
+    const ordo_cuda_pages pages = ordo_cuda_pages_of(&plan->problem, call);
+    return ordo_cuda_answer(module,
+                            module->forward(&pass, ordo_paged(&plan->problem) ? &pages : NULL));
 }
 
 ordo_status ordo_cuda_forward(const ordo_plan *plan, const ordo_call *call)

@@ -3,13 +3,16 @@
 #define API_CUDA_PASS_H
 
 #include "api/call.h"
-#include "cuda/pass/pass.h"
+#include "cuda/pass/pages.h"
 #include "plan/workspace.h"
 
 /* Translate a checked call into `pass`, the form that the module takes. Returns
  * ORDO_ERR_UNSUPPORTED or ORDO_ERR_ALIGN with the reason if the kernels cannot run it. */
 ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
                                 ordo_cuda_pass *pass);
+
+/* The pages of a checked call with problem.paging. */
+ordo_cuda_pages ordo_cuda_pages_of(const ordo_problem *problem, const ordo_call *call);
 
 /* Return ORDO_OK if there is a device to launch on: sums, keep bits, merges and digests run on
  * every one. Else an error that says why: no module, no driver, no device. */

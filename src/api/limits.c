@@ -28,7 +28,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
             .unequal_head_dims = true,
             .tensor_align = backend == ORDO_BACKEND_CUDA ? ORDO_CUDA_COPY_BYTES : 0,
             .makes_fa2_bits = backend == ORDO_BACKEND_EMULATOR,
-            .paged = backend == ORDO_BACKEND_EMULATOR,
+            .paged = true,
         };
     found.head_dim_max = family->head_dim_max;
     found.made_bits_head_dim_max =

@@ -4,10 +4,11 @@
 #ifndef CUDA_DISPATCH_H
 #define CUDA_DISPATCH_H
 
-#include "cuda/pass/pass.h"
+#include "cuda/pass/pages.h"
 #include "ordo/status.h"
 
-ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass);
+/* `pages`: where k and v are, if not NULL. */
+ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages);
 ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass);
 
 #endif

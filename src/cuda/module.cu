@@ -136,10 +136,12 @@ static ordo_status check_residency(const ordo_run *run)
 
 /* ---- the sets of kernels ---- */
 
-static ordo_status wgmma_forward(const ordo_cuda_pass *pass)
+static ordo_status wgmma_forward(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
 {
-    return pass->form == ORDO_FORM_PHASE ? ordo_wgmma_forward_phases(pass)
-                                         : ordo_wgmma_forward_flash(pass);
+    if (pass->form != ORDO_FORM_PHASE)
+        return ordo_wgmma_forward_flash(pass, pages);
+    return pages ? ordo_cuda_fail(ORDO_ERR_UNSUPPORTED, "form phase: keys in pages have no kernels")
+                 : ordo_wgmma_forward_phases(pass);
 }
 
 static ordo_status wgmma_backward(const ordo_cuda_pass *pass)
@@ -150,7 +152,7 @@ static ordo_status wgmma_backward(const ordo_cuda_pass *pass)
 
 static const struct {
     int32_t kernels;
-    ordo_status (*forward)(const ordo_cuda_pass *pass);
+    ordo_status (*forward)(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages);
     ordo_status (*backward)(const ordo_cuda_pass *pass);
     ordo_status (*gemm)(const ordo_cuda_gemm *gemm);
 } sets[] = { { ORDO_KERNELS_WGMMA, wgmma_forward, wgmma_backward, ordo_wgmma_gemm } };
@@ -164,11 +166,11 @@ static ordo_status find_set(int32_t kernels, int *set)
                           kernels);
 }
 
-ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass)
+ordo_status ordo_cuda_launch_forward(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
 {
     int set = 0;
     CUDA_TRY(find_set(pass->kernels, &set));
-    return sets[set].forward(pass);
+    return sets[set].forward(pass, pages);
 }
 
 ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass)
@@ -179,10 +181,10 @@ ordo_status ordo_cuda_launch_backward(const ordo_cuda_pass *pass)
     return ordo_cuda_sink(pass);
 }
 
-static ordo_status forward(const ordo_cuda_pass *pass)
+static ordo_status forward(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
 {
     CUDA_TRY(check_family(pass->capability));
-    return ordo_cuda_launch_forward(pass);
+    return ordo_cuda_launch_forward(pass, pages);
 }
 
 static ordo_status backward(const ordo_cuda_pass *pass)
@@ -209,6 +211,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ORDO_CUDA_MODULE_ABI,
         sizeof(ordo_cuda_module),
         sizeof(ordo_cuda_pass),
+        sizeof(ordo_cuda_pages),
         sizeof(ordo_cuda_bits),
         sizeof(ordo_cuda_combine),
         sizeof(ordo_cuda_gemm),

@@ -17,7 +17,7 @@
 #include "cuda/ops/combine.h"
 #include "cuda/ops/dropout.h"
 #include "cuda/pass/gemm.h"
-#include "cuda/pass/pass.h"
+#include "cuda/pass/pages.h"
 #include "ordo/device.h"
 #include "ordo/digest.h"
 #include "ordo/sum.h"
@@ -28,13 +28,14 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   10
+#define ORDO_CUDA_MODULE_ABI   11
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {
     uint32_t abi;          /* ORDO_CUDA_MODULE_ABI */
     uint32_t size;         /* sizeof(ordo_cuda_module) */
     uint32_t pass_size;    /* sizeof(ordo_cuda_pass) */
+    uint32_t pages_size;   /* sizeof(ordo_cuda_pages) */
     uint32_t bits_size;    /* sizeof(ordo_cuda_bits) */
     uint32_t combine_size; /* sizeof(ordo_cuda_combine) */
     uint32_t gemm_size;    /* sizeof(ordo_cuda_gemm) */
@@ -54,8 +55,9 @@ typedef struct ordo_cuda_module {
     ordo_status (*device_check)(int index);
 
     /* Launch a pass on its stream, on the current device; ORDO_ERR_UNSUPPORTED before any launch
-     * if that is not of the family of the pass, or the module has no such set of kernels. */
-    ordo_status (*forward)(const ordo_cuda_pass *pass);
+     * if that is not of the family of the pass, or the module has no such set of kernels. `pages`:
+     * where k and v are, if not NULL. */
+    ordo_status (*forward)(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages);
     ordo_status (*backward)(const ordo_cuda_pass *pass);
 
     /* As the functions of ordo/device.h say. */

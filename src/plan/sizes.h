@@ -32,6 +32,9 @@ enum {
     ORDO_FORWARD_LIST_ROWS = 64
 };
 
+/* Keys in pages: query heads that share keys, and head sizes, that the kernels take. */
+enum { ORDO_PAGED_GROUP_MAX = 64, ORDO_PAGED_DIM_MAX = 256 };
+
 /* Whether a pass stores its scores in panels of the workspace: plan/phase.h. */
 static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
 {

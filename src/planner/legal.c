@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "plan/family.h"
 #include "plan/lists.h"
+#include "plan/sizes.h"
 #include "plan/workspace.h"
 
 /* ---- the problem ---- */
@@ -54,6 +55,24 @@ static const char *lists_name(const ordo_problem *p)
     return p->seen.on ? "seen" : "block mask";
 }
 
+/* The kernel for keys in pages has the rows of all heads that share keys in one tile. */
+static ordo_status check_cuda_pages(const ordo_problem *p)
+{
+    const int64_t dim = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+    if (dim > ORDO_PAGED_DIM_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64 ", paging.page_rows %" PRId64
+                         ": backend cuda expects at most %d with pages; backend cpu runs it",
+                         p->head_dim, p->v_head_dim, p->paging.page_rows, ORDO_PAGED_DIM_MAX);
+    if (p->heads / p->kv_heads > ORDO_PAGED_GROUP_MAX)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "heads %" PRId64 ", kv_heads %" PRId64 ", paging.page_rows %" PRId64
+                         ": backend cuda expects at most %d heads that share keys with pages; "
+                         "backend cpu runs it",
+                         p->heads, p->kv_heads, p->paging.page_rows, ORDO_PAGED_GROUP_MAX);
+    return ORDO_OK;
+}
+
 /* What the CUDA kernels cannot compute. */
 static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *family)
 {
@@ -70,10 +89,7 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
                          "seen: backend cuda has no kernels for masks of single elements; backends "
                          "cpu, emulator and ref run them");
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "paging.page_rows %" PRId64
-                         ": backend cuda expects keys without pages; backend cpu runs it",
-                         p->paging.page_rows);
+        ORDO_TRY(check_cuda_pages(p));
     if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "bias.on true: backend cuda expects no bias; backend cpu runs it");

@@ -58,6 +58,32 @@ TEST(a_run)
     close_fixture(f);
 }
 
+/* Strides of pages are those of k and v; the table's default is that of its columns. */
+TEST(keys_in_pages)
+{
+    const int32_t lens[BATCH] = { 0 }, table[BATCH * 16] = { 0 };
+    request r = small();
+    r.problem.layout = ORDO_PADDED;
+    r.problem.paging = (ordo_paging) { 10, 30, 15 };
+    fixture *f = open_fixture(&r);
+    f->call.q_lens = f->call.kv_lens = f->call.kv_starts = lens;
+    f->call.page_table = table;
+    const ordo_cuda_pass pass = pass_of(f, ORDO_FORWARD);
+    check_tensor(&pass.q, f->q, ROWS * HEADS * DIM, HEADS * DIM, DIM);
+    check_tensor(&pass.k, f->k, 10 * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    check_tensor(&pass.v, f->v, 10 * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
+    CHECK(pass.ragged.kv_lens == lens);
+    ordo_cuda_pages pages = ordo_cuda_pages_of(&f->plan->problem, &f->call);
+    CHECK(pages.table == table && pages.starts == lens);
+    CHECK_INT(pages.table_stride, 15);
+    CHECK_INT(pages.rows, 10);
+    CHECK_INT(pages.count, 30);
+    f->call.page_table_stride = 16;
+    pages = ordo_cuda_pages_of(&f->plan->problem, &f->call);
+    CHECK_INT(pages.table_stride, 16);
+    close_fixture(f);
+}
+
 /* 2 sequences x 4 heads x 1 tile of 128 rows. */
 TEST(workspace_of_a_backward_pass)
 {

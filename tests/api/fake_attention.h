@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "base/sink.h"
+#include "cuda/pass/pages.h"
 #include "cuda/support/sequences.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@
 /* One head of one sequence. */
 typedef struct fake_head {
     const ordo_cuda_pass *p;
+    const ordo_cuda_pages *pages; /* NULL: none */
     ordo_cuda_sequence s;
     int32_t b;
     int64_t head, kv_head;
@@ -54,7 +56,10 @@ static inline uint16_t *fake_query(const fake_head *h, const ordo_cuda_tensor *t
 
 static inline uint16_t *fake_key(const fake_head *h, const ordo_cuda_tensor *t, int64_t j)
 {
-    return fake_row(t, h->s.batch, h->s.kv_row + j, h->kv_head);
+    if (!h->pages)
+        return fake_row(t, h->s.batch, h->s.kv_row + j, h->kv_head);
+    const ordo_page_row at = ordo_page_row_of(h->pages, h->b, (int32_t)j);
+    return fake_row(t, at.page < 0 ? 0 : at.page, at.row, h->kv_head); /* no NaN here */
 }
 
 static inline fake_head fake_head_of(const ordo_cuda_pass *p, int32_t b, int64_t head)
@@ -94,9 +99,10 @@ static inline float fake_dot(const ordo_cuda_pass *p, const uint16_t *a, const u
 /* Columns that row i sees: first .. *end - 1. */
 static inline int64_t fake_columns(const fake_head *h, int64_t i, int64_t *end)
 {
-    const int64_t last = i + h->s.high;
+    const int64_t last = i + h->s.high, first = i + h->s.low;
+    const int64_t stored = h->pages && h->pages->starts ? h->pages->starts[h->b] : 0;
     *end = last < h->s.kv_len - 1 ? last + 1 : h->s.kv_len;
-    return i + h->s.low > 0 ? i + h->s.low : 0;
+    return first > stored ? first : stored;
 }
 
 /* Whether a block mask, if there is one, lets row i see column j. */
@@ -139,7 +145,7 @@ static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
     const float top = fmaxf(most, h->sink), shrink = expf(most - top); /* the sink comes last */
     int64_t end;
     float all = 0;
-    for (int32_t d = 0; d < p->head_dim; d++)
+    for (int32_t d = 0; d < p->v_head_dim; d++)
         sums[d] = 0;
     for (int64_t j = fake_columns(h, i, &end); j < end; j++) {
         if (!fake_sees(h, i, j))
@@ -147,13 +153,13 @@ static inline void fake_forward_row(fake_head *h, int64_t i, float *sums)
         const float e = expf(h->logits[j] - most);
         all += e;
         if (fake_kept(h, i, j))
-            for (int32_t d = 0; d < p->head_dim; d++)
+            for (int32_t d = 0; d < p->v_head_dim; d++)
                 sums[d] =
                     fmaf(fake_rounded(p, e), fake_value(p, fake_key(h, &p->v, j)[d]), sums[d]);
     }
     all = all * shrink + (h->sink == -INFINITY ? 0 : expf(h->sink - top));
     *fake_lse(h, p->lse, i) = most == -INFINITY ? h->sink : top + logf(all);
-    for (int32_t d = 0; d < p->head_dim; d++)
+    for (int32_t d = 0; d < p->v_head_dim; d++)
         fake_query(h, &p->o, i)[d] =
             fake_half(p, most == -INFINITY ? 0 : sums[d] * shrink / all * scale);
 }
@@ -200,8 +206,8 @@ static inline void fake_backward_row(fake_head *h, int64_t i, const fake_sums *s
 }
 
 /* Zeros in rows that no sequence has; lse, if given, is -inf there. */
-static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, float *lse,
-                              bool keys)
+static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t, int32_t columns,
+                              float *lse, bool keys)
 {
     const int64_t heads = keys ? p->run.kv_heads : (int64_t)p->run.kv_heads * p->run.group_heads;
     for (int32_t slot = 0; p->layout != ORDO_DENSE && t->data && slot < ordo_left_slots(p);
@@ -210,25 +216,26 @@ static inline void fake_clear(const ordo_cuda_pass *p, const ordo_cuda_tensor *t
         const int64_t b = ordo_left_sequence(p, slot);
         for (int64_t head = 0; head < heads; head++)
             for (int64_t r = left.first; r < left.first + left.count; r++) {
-                memset(fake_row(t, b, r, head), 0, (size_t)p->head_dim * 2);
+                memset(fake_row(t, b, r, head), 0, (size_t)columns * 2);
                 if (lse)
                     lse[(b * heads + head) * p->batch.lse_head + r] = -INFINITY;
             }
     }
 }
 
-static inline void fake_attention_forward(const ordo_cuda_pass *p)
+static inline void fake_attention_forward(const ordo_cuda_pass *p, const ordo_cuda_pages *pages)
 {
     const int64_t heads = (int64_t)p->run.kv_heads * p->run.group_heads;
-    float *sums = calloc((size_t)p->head_dim, sizeof *sums);
+    float *sums = calloc((size_t)p->v_head_dim, sizeof *sums);
     for (int32_t b = 0; b < p->batch.sequences; b++)
         for (int64_t head = 0; head < heads; head++) {
             fake_head h = fake_head_of(p, b, head);
+            h.pages = pages;
             for (int64_t i = 0; i < h.s.q_len; i++)
                 fake_forward_row(&h, i, sums);
             free(h.logits);
         }
-    fake_clear(p, &p->o, p->lse, false);
+    fake_clear(p, &p->o, p->v_head_dim, p->lse, false);
     free(sums);
 }
 
@@ -343,9 +350,9 @@ static inline void fake_attention_backward(const ordo_cuda_pass *p)
     for (int32_t b = 0; b < p->batch.sequences; b++)
         for (int64_t kv_head = 0; kv_head < p->run.kv_heads; kv_head++)
             fake_backward_group(p, b, kv_head);
-    fake_clear(p, &p->dq, NULL, false);
-    fake_clear(p, &p->dk, NULL, true);
-    fake_clear(p, &p->dv, NULL, true);
+    fake_clear(p, &p->dq, p->head_dim, NULL, false);
+    fake_clear(p, &p->dk, p->head_dim, NULL, true);
+    fake_clear(p, &p->dv, p->head_dim, NULL, true);
     fake_clear_sums(p);
 }
 

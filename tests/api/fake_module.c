@@ -113,14 +113,16 @@ static bool begin_pass(const ordo_cuda_pass *p)
     return true;
 }
 
-static ordo_status forward(const ordo_cuda_pass *p)
+static ordo_status forward(const ordo_cuda_pass *p, const ordo_cuda_pages *pages)
 {
     const int64_t rows = p->q_rows, heads = (int64_t)p->run.kv_heads * p->run.group_heads;
     fake_passes.forward++;
+    fake_passes.paged = pages != NULL;
+    fake_passes.last_pages = pages ? *pages : (ordo_cuda_pages) { .table = NULL };
     if (!begin_pass(p))
         return ORDO_OK;
     if (getenv("FAKE_ATTENTION")) {
-        fake_attention_forward(p);
+        fake_attention_forward(p, pages);
         return ORDO_OK;
     }
     copy_tensor(p, &p->o, &p->q, rows, heads);
@@ -373,6 +375,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .why = why,
         .size = sizeof table,
         .pass_size = sizeof(ordo_cuda_pass),
+        .pages_size = sizeof(ordo_cuda_pages),
         .bits_size = sizeof(ordo_cuda_bits),
         .combine_size = sizeof(ordo_cuda_combine),
         .gemm_size = sizeof(ordo_cuda_gemm),

@@ -18,6 +18,8 @@ enum { FAKE_LAUNCHES = 256 }; /* what comes after is not kept */
 typedef struct fake_record {
     int forward, backward, dropout, combine, digest, sum, gemm;
     ordo_cuda_pass last;
+    bool paged; /* the last forward pass had pages, these */
+    ordo_cuda_pages last_pages;
     ordo_cuda_combine last_combine;
     ordo_sum last_sum;
     void *last_sum_stream;

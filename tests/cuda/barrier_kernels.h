@@ -144,6 +144,39 @@ static const model_kernel forward_blocks = {
     },
 };
 
+/* ---- src/cuda/sm90/forward/decode.h, decode_load.h: short pages, of two warps that gather ---- */
+
+#define G_TILES                                                                                    \
+    STEPS(WHEN(IF_NOT_LAST, EMPTY(F_K_EMPTY, 1), STORE(F_K_FULL, 1)), EMPTY(F_V_EMPTY),            \
+          STORE(F_V_FULL))
+
+static const model_kernel forward_gather = {
+    "forward_decode_kernel, gather", 1,
+    {
+        [F_Q_FULL] = { "Q_FULL", 2, 1, true, -1 },
+        [F_Q_EMPTY] = { "Q_EMPTY", 2, 4, true, F_Q_FULL },
+        [F_K_FULL] = { "K_FULL", 3, 2, false, -1 },
+        [F_K_EMPTY] = { "K_EMPTY", 3, 4, false, F_K_FULL },
+        [F_V_FULL] = { "V_FULL", 3, 2, false, -1 },
+        [F_V_EMPTY] = { "V_EMPTY", 3, 4, false, F_V_FULL },
+    },
+    {
+        { "loader", 1, 0, {
+            UNITS(EMPTY(F_K_EMPTY), STORE(F_K_FULL), EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL), G_TILES),
+            EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP } },
+        { "another loader", 1, 0, {
+            UNITS(FULL(F_Q_FULL), EMPTY(F_K_EMPTY), STORE(F_K_FULL), G_TILES),
+            FULL(F_Q_FULL), STOP } },
+        { "consumers", 4, 0, {
+            UNITS(
+                FULL(F_Q_FULL), FULL(F_K_FULL),
+                STEPS(ARRIVE(F_K_EMPTY), WHEN(IF_NOT_FIRST, ARRIVE(F_V_EMPTY, -1)),
+                      WHEN(IF_NOT_LAST, FULL(F_K_FULL, 1), FULL(F_V_FULL)),
+                      WHEN(IF_LAST, ARRIVE(F_Q_EMPTY), FULL(F_V_FULL), ARRIVE(F_V_EMPTY)))),
+            FULL(F_Q_FULL), STOP } },
+    },
+};
+
 /* ---- src/cuda/sm90/backward/kernel.h, roles.h, varlen.h: head size 128, given keep bits, block mask ---- */
 
 enum {
@@ -208,7 +241,7 @@ static const model_kernel backward_blocks = {
 };
 
 static const model_kernel *const model_kernels[] = {
-    &phase_chain, &forward_wide, &forward_blocks, &backward_blocks,
+    &phase_chain, &forward_wide, &forward_blocks, &forward_gather, &backward_blocks,
 };
 
 #endif

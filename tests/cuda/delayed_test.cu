@@ -37,7 +37,7 @@ static void check(two_sided &t, ordo_order order)
     const ordo_call call = device_call(t, false);
     const ordo_cuda_pass forward = make_pass(t, ORDO_FORWARD, call);
     const ordo_cuda_pass backward = make_pass(t, ORDO_BACKWARD, call);
-    must_ordo(ordo_cuda_launch_forward(&forward), ordo_cuda_why());
+    must_ordo(ordo_cuda_launch_forward(&forward, NULL), ordo_cuda_why());
     must_ordo(ordo_cuda_launch_backward(&backward), ordo_cuda_why());
     const std::vector<uint16_t> first = gradients(t, call);
     const ordo_backward_instance delayed = backward_varlen<ORDO_DQ_DELAYED, false>(

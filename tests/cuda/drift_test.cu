@@ -45,7 +45,7 @@ static void check_drift(int head_dim, ordo_dtype dtype, ordo_layout layout, int 
     make_plan(t, ORDO_ORDER_DEFAULT);
     const ordo_call call = device_call(t, false);
     const ordo_cuda_pass pass = make_pass(t, ORDO_FORWARD, call);
-    must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
+    must_ordo(ordo_cuda_launch_forward(&pass, NULL), ordo_cuda_why());
     for (const float lse : case_download(call.lse, t.lse.size())) {
         const double off = fabs(lse - (largest + log(sum)));
         worst = fmax(worst, off == off ? off : INFINITY); /* not written: NaN */

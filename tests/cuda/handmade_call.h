@@ -27,7 +27,7 @@ static inline void run_call(const ordo_plan *plan, ordo_pass which, const ordo_c
                               &checked, &mask),
               "call");
     must_ordo(ordo_cuda_pass_make(plan, which, &checked, &pass), "pass");
-    must_ordo(which == ORDO_FORWARD ? ordo_cuda_launch_forward(&pass)
+    must_ordo(which == ORDO_FORWARD ? ordo_cuda_launch_forward(&pass, NULL)
                                     : ordo_cuda_launch_backward(&pass),
               ordo_cuda_why());
 }

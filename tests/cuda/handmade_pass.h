@@ -263,7 +263,7 @@ struct device_case : device_memory {
 
     void forward(void)
     {
-        must_ordo(ordo_cuda_launch_forward(&pass), ordo_cuda_why());
+        must_ordo(ordo_cuda_launch_forward(&pass, NULL), ordo_cuda_why());
     }
 
     void backward(void)

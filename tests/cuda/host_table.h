@@ -11,7 +11,7 @@ static inline ordo_rows host_rows(const ordo_cuda_pass *p, const int32_t *ends,
                                   const int32_t *lengths, int32_t b, int64_t rows, int32_t longest,
                                   int32_t *largest)
 {
-    if (p->layout != ORDO_PACKED)
+    if (p->layout != ORDO_PACKED || !ends)
         return ordo_padded_rows(lengths, b, longest);
     if (ordo_clamp(ends[b], rows) > *largest)
         *largest = ordo_clamp(ends[b], rows);

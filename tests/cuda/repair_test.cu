@@ -174,7 +174,7 @@ static void check_pass(uint32_t seed)
     must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_forward(&pass), ordo_cuda_why());
-    must_ordo(ordo_repair_forward(&pass), ordo_cuda_why());
+    must_ordo(ordo_repair_forward(&pass, NULL), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     const size_t o = differing(t, t.o, device.o.data), lse = lse_differing(t.lse, device.lse);
 

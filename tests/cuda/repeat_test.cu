@@ -141,7 +141,7 @@ static void check_flags(device_case &c, const outputs &first)
     MUST(cudaDeviceSynchronize());
     check(case_download(c.pass.ticket, 2)[ORDO_NOT_FINITE] == 0, "no flag", c.z);
     MUST(cudaMemset(c.pass.ticket, 1, 2 * sizeof *c.pass.ticket));
-    must_ordo(ordo_repair_forward(&c.pass), ordo_cuda_why());
+    must_ordo(ordo_repair_forward(&c.pass, NULL), ordo_cuda_why());
     must_ordo(ordo_repair_backward(&c.pass), ordo_cuda_why());
     first.compare();
     check(first.same(), "a flag for nothing", c.z);

@@ -64,7 +64,7 @@ static void run(const setting &z, const packed_batch &b, two_sided &t)
     const ordo_call call = device_call(t, false);
     const ordo_cuda_pass forward = make_pass(t, ORDO_FORWARD, call);
     const ordo_cuda_pass backward = make_pass(t, ORDO_BACKWARD, call);
-    must_ordo(ordo_cuda_launch_forward(&forward), ordo_cuda_why());
+    must_ordo(ordo_cuda_launch_forward(&forward, NULL), ordo_cuda_why());
     must_ordo(ordo_cuda_launch_backward(&backward), ordo_cuda_why());
     MUST(cudaDeviceSynchronize());
     t.o = case_download((uint16_t *)call.o.data, t.o.size());

@@ -48,7 +48,7 @@ typedef struct ordo_cuda_phase {
 
 /* Inputs of the table of sequences, whose lengths only the device knows. */
 typedef struct ordo_cuda_ragged {
-    const int32_t *cu_q, *cu_kv;     /* packed: on the device */
+    const int32_t *cu_q, *cu_kv;     /* packed: on the device; cu_kv NULL: kv_lens */
     const int32_t *q_lens, *kv_lens; /* padded: on the device; NULL: all are the largest */
     const int64_t *ids;              /* for dropout, on the device; NULL: batch0, batch0 + 1, ... */
     uint32_t batch0;

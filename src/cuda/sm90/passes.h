@@ -2,10 +2,11 @@
 #ifndef CUDA_SM90_PASSES_H
 #define CUDA_SM90_PASSES_H
 
-#include "cuda/pass/pass.h"
+#include "cuda/pass/pages.h"
 #include "ordo/status.h"
 
-ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass);  /* head sizes up to 256 */
+/* Head sizes up to 256. `pages`: where k and v are, if not NULL. */
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages);
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass); /* up to 128 */
 ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass);
 ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass); /* in chains, too */

@@ -14,7 +14,7 @@
 #ifndef CUDA_SUPPORT_AROUND_H
 #define CUDA_SUPPORT_AROUND_H
 
-#include "cuda/pass/pass.h"
+#include "cuda/pass/pages.h"
 #include "ordo/status.h"
 
 /* Fill pass->blocks.words, and columns if there are any, with the bits of pass/blocks.h; nothing
@@ -31,8 +31,8 @@ ordo_status ordo_backward_unseen(const ordo_cuda_pass *pass);
  * the other kernels of the pass: it reads delta, and may write to turns. */
 ordo_status ordo_cuda_sink(const ordo_cuda_pass *pass);
 
-/* Rows of o, with their lse. */
-ordo_status ordo_repair_forward(const ordo_cuda_pass *pass);
+/* Rows of o, with their lse. `pages`: where k and v are, if not NULL. */
+ordo_status ordo_repair_forward(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages);
 
 /* Rows of dq, of dk, of dv. Carried sums: a row that a pass has marked as broken is computed from
  * what came in, which the pass has left in place, over the rows of this pass. */

@@ -279,6 +279,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 ordo_status ordo_repair_backward(const ordo_cuda_pass *pass)
 {
-    return launch_repair(pass, pass->f16 ? (const void *)repair_backward_kernel<true>
-                                         : (const void *)repair_backward_kernel<false>);
+    return launch_repair(pass, pass,
+                         pass->f16 ? (const void *)repair_backward_kernel<true>
+                                   : (const void *)repair_backward_kernel<false>);
 }

@@ -179,13 +179,15 @@ ORDO_DEVICE head_place tile_at(const ordo_cuda_pass &pass, ordo_before what, int
 
 /* ---- launch ---- */
 
-static ordo_status launch_repair(const ordo_cuda_pass *pass, const void *kernel)
+/* `argument`: the kernel's, the pass or more. */
+static ordo_status launch_repair(const ordo_cuda_pass *pass, const void *argument,
+                                 const void *kernel)
 {
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, INT32_MAX, &blocks));
     const ordo_launch kind = pass->capability >= 90 ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN;
     const ordo_cuda_grid grid = { (unsigned)blocks, THREADS, 0, kind };
-    return ordo_cuda_launch(kernel, pass, grid, pass->stream);
+    return ordo_cuda_launch(kernel, argument, grid, pass->stream);
 }
 
 #endif

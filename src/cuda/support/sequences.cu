@@ -65,7 +65,7 @@ ORDO_DEVICE ordo_rows rows_of(const ordo_cuda_pass &pass, const int32_t *ends,
                               int64_t &carry, int64_t *scratch)
 {
     const bool mine = b < pass.batch.sequences;
-    if (pass.layout != ORDO_PACKED)
+    if (pass.layout != ORDO_PACKED || !ends)
         return mine ? ordo_padded_rows(lengths, b, longest) : ordo_rows { 0, 0 };
     const int32_t begin =
         (int32_t)scan<largest>(mine ? ordo_clamp(ends[b], rows) : 0, carry, scratch);

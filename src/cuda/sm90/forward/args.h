@@ -7,6 +7,7 @@
 
 #include "cuda/pass/forward_order.h"
 #include "cuda/pass/keep_tile.h"
+#include "cuda/pass/pages.h"
 #include "cuda/support/common.h"
 #include "ordo/status.h"
 
@@ -20,6 +21,14 @@ struct ordo_forward_args : ordo_forward_maps, ordo_pass_common {
     ordo_forward_issue_order issue;
     ordo_keep_select select; /* read by the dense kernel if ORDO_KEEP_MADE */
     int32_t units;
+};
+
+/* Of the kernel in decode.h. Its map of q counts heads before rows. */
+struct ordo_decode_args : ordo_forward_args {
+    ordo_cuda_pages pages;
+    int32_t queries; /* of a unit */
+    int32_t
+        copy_shift; /* keys of one copy, as a power of 2: divide those of a page and of a tile */
 };
 
 /* What happens to scores before the softmax. */

@@ -1,197 +1,17 @@
-/* sm90/forward/decode.h: the forward kernel for few queries over many keys, in pages or not. Key
- * tiles, their order and all arithmetic are those of the varlen kernel, and so are the bits of a
- * row.
+/* sm90/forward/decode.h: the forward kernel for keys in pages, and for few queries over many keys.
+ * Key tiles, their order and all arithmetic are those of the varlen kernel, and so are the bits of
+ * a row.
  *
- * A unit is a sequence and a key head. Its 64 lines are the rows of all query heads of the group:
- * line r is query r / group of head r % group, so that keys and values pass once for all of them.
- * One warpgroup consumes; a warp produces, each lane with copies of its own, since a tile of keys
- * may lie in many pages. Sequences of more than 64 lines are other kernels'.
- *
- * Not in the module: tests/cuda/decode_test.cu has not run on a device yet. */
+ * A unit is some queries of a sequence and a key head. Its 64 lines are the rows of all query heads
+ * of the group: line r is query r / group of head r % group, so that keys and values pass once for
+ * all of them. One warpgroup consumes; loader warps (decode_load.h) know that a tile of keys may
+ * lie in many pages. */
 #ifndef CUDA_SM90_FORWARD_DECODE_H
 #define CUDA_SM90_FORWARD_DECODE_H
 
+#include "cuda/sm90/forward/decode_load.h"
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/tile/put_rows.h"
-
-/* Where keys and values lie. In tensors they are (page, row of the page, head, dim). */
-typedef struct ordo_decode_pages {
-    const int32_t *table; /* (sequence, column / rows): a page; NULL: no pages */
-    int64_t table_stride;
-    int32_t rows, pages;   /* rows of a page; number of pages */
-    int32_t copy_rows;     /* keys of one copy: divide those of a page and of a tile */
-    const int32_t *starts; /* the first stored column of each sequence, or NULL: 0 */
-} ordo_decode_pages;
-
-/* The map of q counts heads before rows. */
-struct ordo_decode_args : ordo_forward_args {
-    ordo_decode_pages pages;
-};
-
-struct decode_record {
-    int32_t key_head; /* -1: no more units */
-    int32_t sequence, batch, q_row;
-    int32_t kv_row; /* row of column 0 in tensors without pages */
-    int32_t q_len, kv_len, low, high, diagonal;
-    int32_t start;       /* the first stored column */
-    int32_t from, to;    /* columns that a row may see */
-    int32_t first, last; /* key tiles, walked last to first. At least one */
-    int64_t lse;         /* place of the sequence's (head 0, row 0) */
-};
-
-template <int D> struct decode_shape {
-    enum {
-        ROWS = 64,
-        COLUMNS = ORDO_SM90_FORWARD_K(D),
-        STAGES = D == 64 ? 6 : 3, /* each of K and V */
-        Q_STAGES = D > 128 ? 1 : 2,
-        CONSUMERS = 1, /* warpgroups */
-        THREADS = 160,
-        PANELS = D / ORDO_PANEL_COLUMNS,
-        Q_BYTES = ROWS * D * 2,
-        K_BYTES = COLUMNS * D * 2,
-        RECORDS = 4, /* as in the varlen kernel */
-        /* shared memory */
-        Q = ORDO_SMEM_BASE,
-        K = Q + Q_STAGES * Q_BYTES,
-        V = K + STAGES * K_BYTES,
-        Q_FULL = V + STAGES * K_BYTES, /* barriers, 8 bytes each */
-        Q_EMPTY = Q_FULL + 8 * Q_STAGES,
-        K_FULL = Q_EMPTY + 8 * Q_STAGES,
-        K_EMPTY = K_FULL + 8 * STAGES,
-        V_FULL = K_EMPTY + 8 * STAGES,
-        V_EMPTY = V_FULL + 8 * STAGES,
-        RECORD = V_EMPTY + 8 * STAGES,
-        END = RECORD + RECORDS * (int)sizeof(decode_record),
-        BYTES = END - ORDO_SMEM_BASE
-    };
-    static_assert((int)END <= (int)ORDO_SMEM_MOST, "shared memory");
-    typedef shared_ring<decode_record, RECORDS, RECORD> records;
-};
-
-/* Unit number `unit`; false: its sequence has no rows, or too many. */
-template <int D>
-ORDO_DEVICE bool decode_describe(const ordo_decode_args &args, int unit, decode_record &to)
-{
-    enum { COLUMNS = decode_shape<D>::COLUMNS };
-    to.sequence = unit / args.run.kv_heads;
-    to.key_head = unit % args.run.kv_heads;
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, to.sequence);
-    to.batch = s.batch;
-    to.q_row = s.q_row;
-    to.kv_row = s.kv_row;
-    to.q_len = s.q_len;
-    to.kv_len = s.kv_len;
-    to.low = s.low;
-    to.high = s.high;
-    to.diagonal = s.diagonal;
-    to.lse = s.lse;
-    to.start = args.pages.starts ? min(max(0, args.pages.starts[to.sequence]), s.kv_len) : 0;
-    to.from = max(to.start, s.low);
-    to.to = min(s.kv_len, s.q_len + s.high);
-    const bool sees_nothing = to.to <= to.from; /* walks one key tile and masks all of it */
-    to.first = sees_nothing ? 0 : to.from / COLUMNS;
-    to.last = sees_nothing ? 0 : (to.to - 1) / COLUMNS;
-    return s.q_len > 0 && s.q_len * args.run.group_heads <= decode_shape<D>::ROWS;
-}
-
-/* Copies a tile's columns from .. to - 1, of K or of V; others keep what was there. */
-template <int D>
-ORDO_DEVICE void decode_load_tile(const ordo_decode_args &args, const decode_record &unit,
-                                  const CUtensorMap *map, int tile, uint32_t at, uint32_t full,
-                                  uint64_t policy)
-{
-    using Z = decode_shape<D>;
-    const ordo_decode_pages &pages = args.pages;
-    const int lane = threadIdx.x % 32, rows = pages.copy_rows, begin = tile * Z::COLUMNS;
-    const int first = max(0, unit.from - begin) / rows;
-    const int end = (min((int)Z::COLUMNS, unit.to - begin) + rows - 1) / rows;
-    const int copies = max(0, end - first) * Z::PANELS;
-    if (lane == 0)
-        mbar_expect(full, (uint32_t)(copies * rows * ORDO_LINE_BYTES));
-    __syncwarp();
-    for (int x = lane; x < copies; x += 32) {
-        const int line = (first + x / Z::PANELS) * rows, panel = x % Z::PANELS;
-        const int column = begin + line;
-        int row = unit.kv_row + column, page = unit.batch;
-        if (pages.table) {
-            const int32_t *const table = pages.table + unit.sequence * pages.table_stride;
-            page = min(max(0, table[column / pages.rows]), pages.pages - 1);
-            row = column % pages.rows;
-        }
-        tma_load(at + (uint32_t)((panel * Z::COLUMNS + line) * ORDO_LINE_BYTES), map, full,
-                 panel * ORDO_PANEL_COLUMNS, row, unit.key_head, page, policy);
-    }
-}
-
-/* The queries of a unit: `group` lines each. */
-template <int D>
-ORDO_DEVICE void decode_load_q(const ordo_decode_args &args, const decode_record &unit, uint32_t at,
-                               uint32_t full, uint64_t policy)
-{
-    using Z = decode_shape<D>;
-    const int lane = threadIdx.x % 32, group = args.run.group_heads;
-    if (lane == 0)
-        mbar_expect(full, (uint32_t)(unit.q_len * group * Z::PANELS * ORDO_LINE_BYTES));
-    __syncwarp();
-    for (int x = lane; x < unit.q_len * Z::PANELS; x += 32) {
-        const int query = x / Z::PANELS, panel = x % Z::PANELS;
-        tma_load(at + (uint32_t)((panel * Z::ROWS + query * group) * ORDO_LINE_BYTES), &args.map.q,
-                 full, panel * ORDO_PANEL_COLUMNS, unit.key_head * group, unit.q_row + query,
-                 unit.batch, policy);
-    }
-}
-
-template <int D> ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem)
-{
-    using Z = decode_shape<D>;
-    const int lane = threadIdx.x % 32;
-    const uint64_t policy = policy_evict_first();
-    pipeline_state<Z::STAGES> k_at, v_at;
-    k_at.parity = v_at.parity = 1;
-    auto draw = [&] {
-        int ticket = 0;
-        if (lane == 0)
-            ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
-        return __shfl_sync(~0u, ticket, 0);
-    };
-    int ticket = blockIdx.x;
-    for (uint32_t drawn = 0;; drawn++) {
-        decode_record unit;
-        while (ticket < args.units && !decode_describe<D>(args, ticket, unit))
-            ticket = draw();
-        const bool done = ticket >= args.units;
-        const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
-        auto load_k = [&](int tile) {
-            mbar_wait(Z::K_EMPTY + 8 * k_at.stage, k_at.parity);
-            decode_load_tile<D>(args, unit, &args.map.k, tile, Z::K + k_at.stage * Z::K_BYTES,
-                                Z::K_FULL + 8 * k_at.stage, policy);
-            k_at.advance();
-        };
-        if (!done)
-            load_k(unit.last); /* its stage is free before Q's */
-        mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
-        if (done)
-            unit.key_head = -1;
-        if (lane == 0)
-            *Z::records::of(smem, drawn) = unit;
-        if (done) {
-            if (lane == 0)
-                mbar_arrive(q_full);
-            return;
-        }
-        decode_load_q<D>(args, unit, Z::Q + q_stage * Z::Q_BYTES, q_full, policy);
-        ticket = draw();
-        for (int tile = unit.last; tile >= unit.first; tile--) {
-            if (tile > unit.first)
-                load_k(tile - 1);
-            mbar_wait(Z::V_EMPTY + 8 * v_at.stage, v_at.parity);
-            decode_load_tile<D>(args, unit, &args.map.v, tile, Z::V + v_at.stage * Z::K_BYTES,
-                                Z::V_FULL + 8 * v_at.stage, policy);
-            v_at.advance();
-        }
-    }
-}
 
 /* Zeros in lines of a tile of V that no row sees, where a freed page, another sequence or an older
  * tile may have left NaN: columns before `from` and from `to` on, counted from the tile's first. */
@@ -231,11 +51,12 @@ ORDO_DEVICE decode_rows decode_rows_of(const ordo_decode_args &args, const decod
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int line = ordo_accumulator_row((int)threadIdx.x, 2 * r);
-        rows.query[r] = line / args.run.group_heads;
+        const int query = line / args.run.group_heads;
+        rows.query[r] = unit.query + query;
         rows.head[r] = unit.key_head * args.run.group_heads + line % args.run.group_heads;
         rows.from[r] = max(unit.start, rows.query[r] + unit.low);
         rows.to[r] = min(unit.kv_len, rows.query[r] + unit.high + 1);
-        rows.exists[r] = rows.query[r] < unit.q_len;
+        rows.exists[r] = query < unit.queries;
         rows.slope[r] = args.slopes && rows.exists[r]
                             ? args.slopes[unit.sequence * args.slopes_sequence + rows.head[r]]
                             : 0.0f;
@@ -315,7 +136,9 @@ ORDO_DEVICE void decode_epilogue(const ordo_decode_args &args, const decode_reco
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const decode_end end = decode_end_of<F16>(args, state.max[r], state.sum[r], rows.sink[r]);
+        const bool lost = max(unit.lost_from, rows.from[r]) < min(unit.lost_to, rows.to[r]);
+        const decode_end end =
+            decode_end_of<F16>(args, state.max[r], lost ? NAN : state.sum[r], rows.sink[r]);
         if (threadIdx.x % 4 == 0 && rows.exists[r])
             args.lse[unit.lse + rows.head[r] * args.batch.lse_head + rows.query[r]] = end.lse;
         if (end.sees_nothing)
@@ -330,18 +153,21 @@ ORDO_DEVICE void decode_epilogue(const ordo_decode_args &args, const decode_reco
     }
 }
 
-template <int D, bool F16>
-__global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
+template <bool GATHER> constexpr int decode_threads = 128 + 32 * (GATHER ? (int)DECODE_LOADERS : 1);
+
+/* GATHER: keys are copied line by line. */
+template <int D, bool F16, bool GATHER>
+__global__ void __launch_bounds__(decode_threads<GATHER>, 1)
     forward_decode_kernel(const __grid_constant__ ordo_decode_args args)
 {
     using Z = decode_shape<D>;
     extern __shared__ __align__(1024) char smem[];
-    if (forward_begin<Z>() == 1) {
-        decode_load<D>(args, smem);
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    if (forward_begin<Z>(GATHER ? 32 * DECODE_LOADERS : 1) == 1) {
+        decode_load<D, GATHER>(args, smem, warp - 4);
         return;
     }
 
-    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
     float s[Z::COLUMNS / 2], o[D / 2];
@@ -355,7 +181,7 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
             break;
         const decode_rows rows = decode_rows_of(args, unit);
         const int lines =
-            unit.q_len * args.run.group_heads - warp * 16; /* lines from this warp's first on */
+            unit.queries * args.run.group_heads - warp * 16; /* from this warp's first on */
         const int column = 2 * (lane % 4);
         const uint32_t q_low = ordo_descriptor_low(Z::Q, 16) + q_stage * (Z::Q_BYTES / 16);
         row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
@@ -365,6 +191,8 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
 
         auto issue_scores = [&] {
             mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
+            if (GATHER)
+                fence_shared_to_async();
             wgmma_pin(s);
             wgmma_pin(o);
             wgmma_fence();
@@ -375,6 +203,8 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
         auto issue_outputs = [&](int tile) {
             const int begin = tile * Z::COLUMNS;
             mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
+            if (GATHER)
+                fence_shared_to_async();
             if (begin < unit.from || begin + Z::COLUMNS > unit.to)
                 decode_zero<D>(Z::V + last.stage * Z::K_BYTES, unit.from - begin, unit.to - begin);
             wgmma_fence();
@@ -393,9 +223,9 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
             if (lines > 0) {
                 if (args.has_rule)
                     decode_rule(s, args.rule, rows, unit.diagonal, at);
-                /* Partial for some row: queries see from low + i to high + i. */
-                if (tile * Z::COLUMNS < max(unit.start, unit.q_len - 1 + unit.low) ||
-                    (tile + 1) * Z::COLUMNS > min(unit.kv_len, unit.high + 1))
+                /* Partial for some row. */
+                if (tile * Z::COLUMNS < max(unit.start, unit.query + unit.queries - 1 + unit.low) ||
+                    (tile + 1) * Z::COLUMNS > min(unit.kv_len, unit.query + unit.high + 1))
                     mask_window(s, { rows.from[0] - at, rows.from[1] - at },
                                 { rows.to[0] - at - 1, rows.to[1] - at - 1 }, -INFINITY);
                 row_softmax(s, row_top(s, state, 0), args.scale_log2, state, 0);
@@ -426,6 +256,13 @@ __global__ void __launch_bounds__(decode_shape<D>::THREADS, 1)
         mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, lane);
         decode_epilogue<D, F16>(args, unit, rows, state, o);
     }
+}
+
+template <int D, bool F16, bool GATHER> static ordo_forward_instance forward_decode_instance(void)
+{
+    using Z = decode_shape<D>;
+    return { (const void *)forward_decode_kernel<D, F16, GATHER>, Z::ROWS, Z::COLUMNS,
+             decode_threads<GATHER>, Z::BYTES };
 }
 
 #endif

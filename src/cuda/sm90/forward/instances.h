@@ -33,7 +33,24 @@
     INSTANCE(block_mask_64_bf16, forward_varlen<64, 64, false, true>)                              \
     INSTANCE(block_mask_64_f16, forward_varlen<64, 64, true, true>)                                \
     INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, true>)                           \
-    INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)
+    INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)                             \
+    /* keys in pages, also in short ones, and few queries */                                       \
+    INSTANCE(decode_64_bf16, forward_decode<64, false, false>)                                     \
+    INSTANCE(decode_64_f16, forward_decode<64, true, false>)                                       \
+    INSTANCE(decode_128_bf16, forward_decode<128, false, false>)                                   \
+    INSTANCE(decode_128_f16, forward_decode<128, true, false>)                                     \
+    INSTANCE(decode_192_bf16, forward_decode<192, false, false>)                                   \
+    INSTANCE(decode_192_f16, forward_decode<192, true, false>)                                     \
+    INSTANCE(decode_256_bf16, forward_decode<256, false, false>)                                   \
+    INSTANCE(decode_256_f16, forward_decode<256, true, false>)                                     \
+    INSTANCE(gather_64_bf16, forward_decode<64, false, true>)                                      \
+    INSTANCE(gather_64_f16, forward_decode<64, true, true>)                                        \
+    INSTANCE(gather_128_bf16, forward_decode<128, false, true>)                                    \
+    INSTANCE(gather_128_f16, forward_decode<128, true, true>)                                      \
+    INSTANCE(gather_192_bf16, forward_decode<192, false, true>)                                    \
+    INSTANCE(gather_192_f16, forward_decode<192, true, true>)                                      \
+    INSTANCE(gather_256_bf16, forward_decode<256, false, true>)                                    \
+    INSTANCE(gather_256_f16, forward_decode<256, true, true>)
 
 /* The instance for keep bits of that source; `rule`: of the kernels that have one. */
 #define ORDO_FORWARD_DECLARE(NAME, ...)                                                            \

@@ -3,6 +3,7 @@
 #ifndef CUDA_SM90_FORWARD_LAUNCH_H
 #define CUDA_SM90_FORWARD_LAUNCH_H
 
+#include "cuda/sm90/forward/decode.h"
 #include "cuda/sm90/forward/dense.h"
 #include "cuda/sm90/forward/instances.h"
 #include "cuda/sm90/forward/varlen.h"
@@ -40,6 +41,13 @@ static ordo_forward_instance forward_score_rule(ordo_keep_source, ordo_forward_r
     return rule == ORDO_RULE_NONE
                ? forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_NONE>()
                : forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_DISTANCE>();
+}
+
+/* The kernel for pages and for few queries. */
+template <int D, bool F16, bool GATHER>
+static ordo_forward_instance forward_decode(ordo_keep_source, ordo_forward_rule)
+{
+    return forward_decode_instance<D, F16, GATHER>();
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

@@ -17,6 +17,30 @@ static bool is_dense(const ordo_cuda_pass *pass)
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
 }
 
+/* Few queries, or keys in pages: the kernel of decode.h, where keys pass once for all heads that
+ * share them. With a head each it is faster where the keys are many and the queries fill 8 lines at
+ * most. */
+static bool is_decode(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
+{
+    const ordo_run *run = &pass->run;
+    const int32_t group = run->group_heads, rows = run->band.q_len;
+    return pages || (rows <= ORDO_PAGED_LINES / group &&
+                     (group > 1 || (rows <= 8 && run->band.kv_len >= 1024)) &&
+                     ordo_pass_keep_source(pass) == ORDO_KEEP_NONE && !pass->blocks.start);
+}
+
+/* Pages are copied by the copy engine if they are multiples of 16 keys. */
+enum { ENGINE_SHIFT = 4 };
+
+/* The largest power of 2 that divides a page and a tile of `columns` keys. */
+static int32_t copy_shift_of(const ordo_cuda_pages *pages, int32_t columns)
+{
+    int32_t shift = 0;
+    while (((pages ? pages->rows : columns) | columns) % (2 << shift) == 0)
+        shift++;
+    return shift;
+}
+
 /* Softcap and ALiBi together, softcap at head size 64, and scales that are negative or extreme, are
  * decided at run time. */
 static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
@@ -31,6 +55,23 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 
 #define INSTANCE(NAME)                                                                             \
     (pass->f16 ? ordo_forward_##NAME##_f16(source, rule) : ordo_forward_##NAME##_bf16(source, rule))
+
+static ordo_forward_instance decode_instance_of(const ordo_cuda_pass *pass,
+                                                const ordo_cuda_pages *pages)
+{
+    const ordo_keep_source source = ORDO_KEEP_NONE;
+    const ordo_forward_rule rule = ORDO_RULE_ANY;
+    const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
+    if (copy_shift_of(pages, 1 << ENGINE_SHIFT) < ENGINE_SHIFT)
+        return dim <= 64    ? INSTANCE(gather_64)
+               : dim <= 128 ? INSTANCE(gather_128)
+               : dim <= 192 ? INSTANCE(gather_192)
+                            : INSTANCE(gather_256);
+    return dim <= 64    ? INSTANCE(decode_64)
+           : dim <= 128 ? INSTANCE(decode_128)
+           : dim <= 192 ? INSTANCE(decode_192)
+                        : INSTANCE(decode_256);
+}
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 {
@@ -48,6 +89,15 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     if (pass->head_dim > 192 || pass->v_head_dim > 192)
         return INSTANCE(varlen_256);
     return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
+}
+
+/* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */
+static ordo_status clear_ticket(const ordo_cuda_pass *pass)
+{
+    if (!pass->table)
+        CUDA_CALL(
+            cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    return ORDO_OK;
 }
 
 static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel)
@@ -75,25 +125,62 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
                               : args.units;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
-    /* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */
-    if (!pass->table)
-        CUDA_CALL(
-            cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
+    CUDA_TRY(clear_ticket(pass));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
 }
 
-ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass)
+static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
+                                 const ordo_forward_instance *kernel, int32_t queries)
+{
+    const ordo_run *run = &pass->run;
+    ordo_decode_args args = {};
+    (ordo_pass_common &)args = ordo_pass_common_of(pass);
+    args.queries = queries;
+    args.copy_shift = copy_shift_of(pages, kernel->columns);
+    args.batch.step.forward_tile = ordo_tiles_of(run->band.q_len, queries);
+    const ordo_cuda_tensor q = { pass->q.data, pass->q.sequence, pass->q.head, pass->q.row };
+    ordo_cuda_lengths queried = ordo_pass_lengths(pass, false, pass->head_dim);
+    const int64_t heads = queried.heads;
+    queried.heads = queried.rows;
+    queried.rows = heads;
+    CUDA_TRY(ordo_cuda_map(&args.map.q, &q, queried, run->group_heads));
+    const bool none = pass->kv_rows == 0; /* as in launch() */
+    ordo_cuda_lengths stored = ordo_pass_lengths(pass, !none, pass->head_dim);
+    if (pages) {
+        args.pages = *pages;
+        stored.rows = pages->rows;
+        stored.sequences = pages->count;
+    }
+    CUDA_TRY(ordo_cuda_map(&args.map.k, none ? &pass->q : &pass->k, stored, 1 << args.copy_shift));
+    stored.head_dim = none ? pass->head_dim : pass->v_head_dim;
+    CUDA_TRY(ordo_cuda_map(&args.map.v, none ? &pass->q : &pass->v, stored, 1 << args.copy_shift));
+    /* An upper bound for a packed batch: every sequence may have one partial tile. */
+    const int64_t tiles = pass->layout == ORDO_PACKED
+                              ? pass->q_rows / queries + run->sequences
+                              : (int64_t)args.batch.step.forward_tile * run->sequences;
+    int blocks = 0;
+    CUDA_TRY(ordo_cuda_blocks(run->workers, run->kv_heads * tiles, &blocks));
+    CUDA_TRY(clear_ticket(pass));
+    const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
+                                  ORDO_LAUNCH_PLAIN };
+    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
+}
+
+ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
-    const ordo_forward_instance kernel = instance_of(pass);
+    const bool decode = is_decode(pass, pages);
+    const ordo_forward_instance kernel =
+        decode ? decode_instance_of(pass, pages) : instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
-    own.ragged.forward_rows = kernel.rows;
+    own.ragged.forward_rows = decode ? ORDO_PAGED_LINES / pass->run.group_heads : kernel.rows;
     CUDA_TRY(ordo_cuda_sequences(&own));
     CUDA_TRY(ordo_cuda_tiles(pass));
     CUDA_TRY(ordo_cuda_clear_forward(pass));
-    CUDA_TRY(launch(pass, &kernel));
-    return ordo_repair_forward(pass);
+    CUDA_TRY(decode ? launch_decode(pass, pages, &kernel, own.ragged.forward_rows)
+                    : launch(pass, &kernel));
+    return ordo_repair_forward(pass, pages);
 }

@@ -103,18 +103,19 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
     using listed = shared_ring<forward_listed, RECORDS, LISTED>;
 };
 
-/* A kernel begins: with barriers, and the repair that may follow it. Returns the warpgroup. */
-template <class Z> ORDO_DEVICE int forward_begin(void)
+/* A kernel begins: with barriers, and the repair that may follow it. `loads`: arrivals for a tile
+ * of K or V. Returns the warpgroup. */
+template <class Z> ORDO_DEVICE int forward_begin(uint32_t loads = 1)
 {
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    block_begin([] {
+    block_begin([loads] {
         for (int s = 0; s < Z::Q_STAGES; s++) {
             mbar_init(Z::Q_FULL + 8 * s, 1);
             mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
         }
         for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::K_FULL + 8 * s, 1);
-            mbar_init(Z::V_FULL + 8 * s, 1);
+            mbar_init(Z::K_FULL + 8 * s, loads);
+            mbar_init(Z::V_FULL + 8 * s, loads);
             mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
             mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
         }

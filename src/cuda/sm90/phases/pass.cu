@@ -285,7 +285,7 @@ ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass)
     CUDA_TRY(ordo_cuda_clear_forward(pass));
     CUDA_TRY(zero_tickets(pass, 0));
     CUDA_TRY(run_panels(&x));
-    return ordo_repair_forward(pass);
+    return ordo_repair_forward(pass, NULL);
 }
 
 ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass)
