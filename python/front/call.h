@@ -72,6 +72,10 @@ enum {
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
 
+/* What a backward pass has beside q, k and v: sums are f32, contiguous, in the shapes of k and v.
+ */
+enum saved { SAVED_O, DOUT, SAVED_LSE, DLSE, DK_SUMS, DV_SUMS, SAVED };
+
 /* Results of the passes. */
 enum { O, LSE, KEPT, DRAWN };
 enum { DQ, DK, DV, DSINK, DBIAS, RESULTS };
@@ -79,14 +83,14 @@ enum { DQ, DK, DV, DSINK, DBIAS, RESULTS };
 typedef struct request {
     int64_t flags, sizes[SIZES];
     double scale, softcap, dropout_p;
-    tensor *q, *k, *v, *o, *lse, *dout, *dlse, *more[MORE]; /* owned; NULL if not given */
-    tensor *sums[2]; /* of dk and dv: f32, contiguous, in the shapes of k and v */
-    unsigned carry;  /* what is done with the sums; 0: there are none */
+    tensor *q, *k, *v, *saved[SAVED], *more[MORE]; /* owned; NULL if not given */
+    unsigned carry;                                /* what is done with the sums; 0: nothing */
     tensor *made[RESULTS];
     bool packed, draws; /* draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
+    view back[SAVED];         /* those of `saved`, as x has q */
     view list[MORE];          /* those of `more` that are given */
     shape o_shape, lse_shape; /* as they are handed over */
     bool o_heads_first;       /* o and dout are (batch, head, row, dim) */
@@ -185,11 +189,9 @@ static bool read_rest(request *r, const StableIValue *stack)
 
 static void release_request(request *r)
 {
-    tensor *const all[] = {
-        r->q, r->k, r->v, r->o, r->lse, r->dout, r->dlse, r->sums[0], r->sums[1]
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        release(all[i]);
+    release(r->q), release(r->k), release(r->v);
+    for (int i = 0; i < SAVED; i++)
+        release(r->saved[i]);
     for (int i = 0; i < MORE; i++)
         release(r->more[i]);
 }
@@ -326,7 +328,29 @@ static bool turn(const char *name, const request *r, tensor **x, view *seen, boo
            (copy(name, x, seen, &dense) && view_rows(r, seen, heads_first));
 }
 
-/* Compare q, k, v and the lists with each other, and see them as the library has them. */
+/* Compare what a backward pass gets beside q, k and v, and see it as the library has it. */
+static bool check_saved(request *r)
+{
+    static const char *const names[] = { "o", "dout", "lse", "dlse", "dk_sums", "dv_sums" };
+    const view *q = &r->x[0];
+    for (int i = 0; i < SAVED; i++) {
+        view *x = &r->back[i];
+        const bool rows = i < SAVED_LSE, sums = i >= DK_SUMS;
+        const shape *as = rows ? &r->o_shape : sums ? &r->given[1 + i - DK_SUMS] : &r->lse_shape;
+        if (!r->saved[i] || (sums && !r->carry))
+            continue;
+        if (!look(names[i], r->saved[i], x) ||
+            !check_one(names[i], x, as, rows ? q->dtype : F32, q))
+            return false;
+        if (rows   ? !turn(names[i], r, &r->saved[i], x, r->o_heads_first)
+            : sums ? !check_contiguous(names[i], x)
+                   : !is_contiguous(&x->shape) && !copy(names[i], &r->saved[i], x, as))
+            return false;
+    }
+    return true;
+}
+
+/* Compare all tensors with each other, and see them as the library has them. */
 static bool check_request(request *r)
 {
     static const char *const names[3] = { "q", "k", "v" };
@@ -373,7 +397,7 @@ static bool check_request(request *r)
     const int64_t rows = lse.axes - 3, heads = lse.axes - 2;
     lse.sizes[rows] = q->shape.sizes[heads], lse.sizes[heads] = q->shape.sizes[rows];
     r->lse_shape = contiguous(lse.axes - 1, lse.sizes); /* (batch, head, row) */
-    return check_lists(r);
+    return check_lists(r) && check_saved(r);
 }
 
 #endif

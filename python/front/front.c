@@ -28,11 +28,13 @@ static void hand_over(StableIValue *stack, request *r, bool done, int count)
 
 /* Check a request, whose numbers are at `rest`, run it on its device, and hand the results over. */
 static void run_request(StableIValue *stack, request *r, const StableIValue *rest,
-                        bool (*run)(request *), uint64_t results)
+                        bool (*run)(request *, cached_plan *), uint64_t results)
 {
     struct CUDAGuardOpaque *guard = NULL;
-    const bool done =
-        read_rest(r, rest) && check_request(r) && guard_device(&r->x[0], &guard) && run(r);
+    cached_plan *of = NULL;
+    const bool done = read_rest(r, rest) && check_request(r) && guard_device(&r->x[0], &guard) &&
+                      (of = plan_of(r)) && run(r, of);
+    give_back(of);
     if (guard)
         torch.aoti_torch_delete_cuda_guard(guard);
     hand_over(stack, r, done, (int)results);
@@ -68,11 +70,11 @@ static void backward(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments;
     request r = query_of(stack + 2);
-    r.dout = tensor_of(stack[0]), r.dlse = optional_of(stack[1]);
-    r.o = tensor_of(stack[5]), r.lse = tensor_of(stack[6]);
+    r.saved[DOUT] = tensor_of(stack[0]), r.saved[DLSE] = optional_of(stack[1]);
+    r.saved[SAVED_O] = tensor_of(stack[5]), r.saved[SAVED_LSE] = tensor_of(stack[6]);
     const StableIValue *rest = stack + 7;
     if (results < RESULTS) {
-        r.sums[0] = tensor_of(rest[0]), r.sums[1] = tensor_of(rest[1]);
+        r.saved[DK_SUMS] = tensor_of(rest[0]), r.saved[DV_SUMS] = tensor_of(rest[1]);
         r.carry = (unsigned)rest[2];
         rest += 3;
     }
@@ -91,11 +93,8 @@ static bool print_plan(const cached_plan *of, tensor **made)
     return !status || library_refused(status);
 }
 
-static bool run_keep_bits(request *r)
+static bool run_keep_bits(request *r, cached_plan *of)
 {
-    cached_plan *of = plan_of(r);
-    if (!of)
-        return false;
     const bool hidden = r->flags & HIDDEN;
     const bool fits = of->bits_bytes && !of->pipelined && of->bits_bytes <= room_on(&r->x[0]);
     uint64_t bytes = 0;
@@ -104,7 +103,6 @@ static bool run_keep_bits(request *r)
         done = print_plan(of, &r->made[0]);
     else if (done && (hidden || fits))
         done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, &r->made[0]);
-    give_back(of);
     return done;
 }
 

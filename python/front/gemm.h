@@ -125,7 +125,6 @@ static bool run_product(product *p, tensor **made)
     const bool cuda = a->device_type == CUDA;
     const int32_t type = p->problem.c_dtype == ORDO_F32 ? F32 : a->dtype;
     const char *const emulate = getenv("ORDO_EMULATE");
-    uint32_t threads = 0;
     bool transposed[2];
     tensor *rows = NULL;
     if (!fit_matrix("a", &p->a, &p->x[0], &p->call.a, &transposed[0]) ||
@@ -133,8 +132,7 @@ static bool run_product(product *p, tensor **made)
         !stream_of(a, &p->call.stream))
         return false;
     p->problem.a_transposed = transposed[0], p->problem.b_transposed = transposed[1];
-    torch.torch_get_num_threads(&threads);
-    p->call.threads = cuda ? 0 : (int)threads;
+    p->call.threads = threads_on(a);
     const shape dense = contiguous(2, (const int64_t[4]) { p->problem.m, p->problem.n });
     const shape whole = padded(a, p->problem.m, p->problem.n, type);
     const bool copied = whole.strides[0] != dense.strides[0] && p->problem.m > 1;

@@ -46,6 +46,14 @@ static uint64_t room_on(const view *q)
     return room > 0 ? (uint64_t)room : 0;
 }
 
+/* PyTorch's number of threads; of CUDA tensors 0. */
+static int threads_on(const view *q)
+{
+    uint32_t threads = 0;
+    torch.torch_get_num_threads(&threads);
+    return q->device_type == CUDA ? 0 : (int)threads;
+}
+
 /* ---- keep bits ---- */
 
 static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *made,
@@ -62,10 +70,8 @@ static bool make_bits(const cached_plan *of, const request *r, bool hidden, void
     if (cuda) {
         status = ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
     } else {
-        uint32_t threads = 0;
         ordo_dropout_info info;
-        torch.torch_get_num_threads(&threads);
-        call.threads = (int)threads;
+        call.threads = threads_on(&r->x[0]);
         status = ordo_dropout_query(&of->key.problem, &call, &info);
         if (!status)
             status = ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
@@ -128,7 +134,6 @@ static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *cal
 {
     pass_function *const run = pass ? ordo_attention_backward : ordo_attention_forward;
     const view *q = &r->x[0];
-    uint32_t threads = 0;
     tensor *work;
     if (!stream_of(q, &call->stream))
         return false;
@@ -138,8 +143,7 @@ static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *cal
             return false;
         parts = NULL, whole = false;
     }
-    torch.torch_get_num_threads(&threads);
-    call->threads = q->device_type == CUDA ? 0 : (int)threads;
+    call->threads = threads_on(q);
     if (parts) { /* the stream of the pass waits for the second one */
         front.segmented++;
         call->side_stream = memory_on(q)->side;
@@ -268,60 +272,32 @@ static bool draw_pair(const view *like, tensor **made)
 }
 
 /* Run a forward pass; KEPT is NULL if no bits are kept, DRAWN if nothing is drawn. */
-static bool run_forward(request *r)
+static bool run_forward(request *r, cached_plan *of)
 {
     tensor **const made = r->made;
-    cached_plan *of = plan_of(r);
-    if (!of)
-        return false;
     const view *q = &r->x[0];
     ordo_call call = ORDO_CALL_INIT;
-    bool done =
-        new_result(r, r->q, &r->given[0], &r->o_shape, r->o_heads_first, &made[O], &call.o) &&
-        allocate(&r->lse_shape, F32, q, &made[LSE]);
-    if (done) {
-        call.lse = data_of(made[LSE]);
-        if (r->flags & DRAW) {
-            done = draw_pair(q, &made[DRAWN]);
-            r->list[RNG].data = done ? data_of(made[DRAWN]) : NULL;
-        }
-        /* Room for the bits of one call is left: bits that are made again. */
-        const bool reuse =
-            r->flags & KEEP && of->reuses && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
-        if (done && reuse && r->list[BITS].data) { /* an empty tensor: those that were given */
-            const shape none = contiguous(1, (const int64_t[4]) { 0 });
-            done = allocate(&none, U8, q, &made[KEPT]);
-        } else if (done && reuse) {
-            done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
-            call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
-        }
-        done = done && launch(of, r, 0, &call);
-    }
-    give_back(of);
-    return done;
-}
-
-enum { SAVED_O, SAVED_DOUT, SAVED_LSE, SAVED_DLSE, SAVED_MORE };
-
-/* Compare what a backward pass gets beside q, k and v, and see it as the library has it. */
-static bool check_saved(request *r, view seen[SAVED_MORE])
-{
-    static const char *const names[] = { "o", "dout", "lse", "dlse" };
-    tensor **const given[] = { &r->o, &r->dout, &r->lse, &r->dlse };
-    const view *q = &r->x[0];
-    for (int i = 0; i < SAVED_MORE; i++) {
-        const bool row = i >= SAVED_LSE; /* one number per row */
-        const shape *as = row ? &r->lse_shape : &r->o_shape;
-        if (!*given[i])
-            continue;
-        if (!look(names[i], *given[i], &seen[i]) ||
-            !check_one(names[i], &seen[i], as, row ? F32 : q->dtype, q))
+    if (!new_result(r, r->q, &r->given[0], &r->o_shape, r->o_heads_first, &made[O], &call.o) ||
+        !allocate(&r->lse_shape, F32, q, &made[LSE]))
+        return false;
+    call.lse = data_of(made[LSE]);
+    if (r->flags & DRAW) {
+        if (!draw_pair(q, &made[DRAWN]))
             return false;
-        if (row ? !is_contiguous(&seen[i].shape) && !copy(names[i], given[i], &seen[i], as)
-                : !turn(names[i], r, given[i], &seen[i], r->o_heads_first))
-            return false;
+        r->list[RNG].data = data_of(made[DRAWN]);
     }
-    return true;
+    /* Room for the bits of one call is left: bits that are made again. */
+    const bool reuse =
+        r->flags & KEEP && of->reuses && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
+    bool done = true;
+    if (reuse && r->list[BITS].data) { /* an empty tensor: those that were given */
+        const shape none = contiguous(1, (const int64_t[4]) { 0 });
+        done = allocate(&none, U8, q, &made[KEPT]);
+    } else if (reuse) {
+        done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
+        call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
+    }
+    return done && launch(of, r, 0, &call);
 }
 
 static bool check_bits(const request *r, const cached_plan *of)
@@ -330,34 +306,21 @@ static bool check_bits(const request *r, const cached_plan *of)
     return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, U8, &r->x[0]);
 }
 
-static bool check_sums(const request *r, ordo_call *call)
+/* The gradient of a list, f32 and contiguous. */
+static bool new_gradient(const request *r, int list, tensor **made, float **at)
 {
-    static const char *const names[2] = { "dk_sums", "dv_sums" };
-    float **const at[2] = { &call->dk_sums, &call->dv_sums };
-    call->carry = r->carry;
-    for (int i = 0; r->carry && i < 2; i++) {
-        view x;
-        if (!look(names[i], r->sums[i], &x) ||
-            !check_one(names[i], &x, &r->given[1 + i], F32, &r->x[0]) ||
-            !check_contiguous(names[i], &x))
-            return false;
-        *at[i] = x.data;
-    }
-    return true;
+    const shape dense = contiguous(r->list[list].shape.axes, r->list[list].shape.sizes);
+    const bool done = allocate(&dense, F32, &r->x[0], made);
+    *at = done ? data_of(*made) : NULL;
+    return done;
 }
 
 /* Run a backward pass; gradients that are not wanted are NULL. */
-static bool run_backward(request *r)
+static bool run_backward(request *r, cached_plan *of)
 {
     tensor **const made = r->made;
-    view saved[SAVED_MORE] = { 0 };
+    const view *back = r->back;
     ordo_call call = ORDO_CALL_INIT;
-    if (!check_saved(r, saved) || !check_sums(r, &call))
-        return false;
-    cached_plan *of = plan_of(r);
-    if (!of)
-        return false;
-    const view *q = &r->x[0];
     const bool heads_first = r->flags & HEADS_FIRST;
     tensor *const like[3] = { r->q, r->k, r->v };
     ordo_tensor *const out[3] = { &call.dq, &call.dk, &call.dv };
@@ -365,26 +328,17 @@ static bool run_backward(request *r)
     for (int i = 0; done && i < 3; i++)
         done = r->flags & (i == DQ ? NO_DQ : NO_DKV) ||
                new_result(r, like[i], &r->given[i], &r->given[i], heads_first, &made[i], out[i]);
-    if (done && r->more[SINK]) {
-        done = allocate(&r->list[SINK].shape, F32, q, &made[DSINK]);
-        call.dsink = done ? data_of(made[DSINK]) : NULL;
-    }
-    if (done && r->flags & NEEDS_DBIAS) {
-        const shape dbias = contiguous(4, r->list[BIAS].shape.sizes);
-        done = allocate(&dbias, F32, q, &made[DBIAS]);
-        call.dbias = done ? data_of(made[DBIAS]) : NULL;
-    }
+    if (done && r->more[SINK])
+        done = new_gradient(r, SINK, &made[DSINK], &call.dsink);
+    if (done && r->flags & NEEDS_DBIAS)
+        done = new_gradient(r, BIAS, &made[DBIAS], &call.dbias);
     /* A gradient of no elements has no address, which means "not wanted" to the library. */
     const bool any = call.dq.data || call.dk.data || call.dv.data || call.dsink || call.dbias ||
                      (r->flags & (NO_DQ | NO_DKV | NEEDS_DBIAS)) == (NO_DQ | NO_DKV);
-    if (done) {
-        describe(&saved[SAVED_O], &call.o), describe(&saved[SAVED_DOUT], &call.dout);
-        call.lse = saved[SAVED_LSE].data;
-        call.dlse = saved[SAVED_DLSE].data;
-        done = !any || launch(of, r, 1, &call);
-    }
-    give_back(of);
-    return done;
+    describe(&back[SAVED_O], &call.o), describe(&back[DOUT], &call.dout);
+    call.lse = back[SAVED_LSE].data, call.dlse = back[DLSE].data;
+    call.carry = r->carry, call.dk_sums = back[DK_SUMS].data, call.dv_sums = back[DV_SUMS].data;
+    return done && (!any || launch(of, r, 1, &call));
 }
 
 #endif
