@@ -72,8 +72,7 @@ enum {
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
 
-/* What a backward pass has beside q, k and v: sums are f32, contiguous, in the shapes of k and v.
- */
+/* What a backward pass has beside q, k and v. Sums are f32, of the shapes of k and v. */
 enum saved { SAVED_O, DOUT, SAVED_LSE, DLSE, DK_SUMS, DV_SUMS, SAVED };
 
 /* Results of the passes. */
@@ -107,8 +106,7 @@ static int64_t blocks_of(int64_t length)
     return (length + ORDO_BLOCK - 1) / ORDO_BLOCK;
 }
 
-/* Bytes of an element mask: its bits, in blocks of 16 x 128; with the starts and room for all keys.
- */
+/* Bytes of an element mask: bits, in blocks of 16 x 128; with starts and room for all keys. */
 static int64_t seen_bits(int64_t rows, int64_t columns)
 {
     return (rows + 15) / 16 * blocks_of(columns) * 256;
@@ -293,7 +291,7 @@ static bool check_float(const char *name, const view *x)
 static bool copy(const char *name, tensor **x, view *seen, const shape *as)
 {
     tensor *made;
-    if (!allocate(as, seen->dtype, seen, &made))
+    if (!allocate(*as, seen->dtype, seen, &made))
         return false;
     if (torch.aoti_torch_copy_(made, *x, 0) != TORCH_DONE) {
         release(made);

@@ -86,8 +86,7 @@ static bool print_plan(const cached_plan *of, tensor **made)
 {
     size_t bytes = 0;
     ordo_plan_print(of->plan, NULL, 0, &bytes);
-    const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)bytes });
-    if (!allocate(&flat, U8, &(view) { .device_type = CPU }, made))
+    if (!allocate(flat((int64_t)bytes), U8, &(view) { .device_type = CPU }, made))
         return false;
     const ordo_status status = ordo_plan_print(of->plan, data_of(*made), bytes, NULL);
     return !status || library_refused(status);
@@ -98,17 +97,15 @@ static bool run_keep_bits(request *r, cached_plan *of)
     const bool hidden = r->flags & HIDDEN;
     const bool fits = of->bits_bytes && !of->pipelined && of->bits_bytes <= room_on(&r->x[0]);
     uint64_t bytes = 0;
-    bool done = size_bits(&of->key.problem, &bytes);
-    if (done && r->flags & ASK)
-        done = print_plan(of, &r->made[0]);
-    else if (done && (hidden || fits))
-        done = bits_tensor(of, r, hidden || r->flags & KEEP, (int64_t)bytes, &r->made[0]);
-    return done;
+    if (!size_bits(&of->key.problem, &bytes))
+        return false;
+    if (r->flags & ASK)
+        return print_plan(of, &r->made[0]);
+    return !(hidden || fits) || bits_tensor(of, r, hidden || r->flags & KEEP, bytes, &r->made[0]);
 }
 
 /* As forward(): the bits; none if the mode makes them inside a pass or there is no room, unless
- * HIDDEN. With KEEP those that the mask hides are made, too. With ASK the line of the plan instead.
- */
+ * HIDDEN. With KEEP those that the mask hides are made, too. With ASK the line of the plan. */
 static void keep_bits(StableIValue *stack, uint64_t arguments, uint64_t results)
 {
     (void)arguments;
@@ -128,7 +125,7 @@ static bool pack(const view *x, tensor **made)
         return REFUSE("unsupported", "seen.device %s: expected cpu", DEVICE_OF(x));
     const shape packed =
         contiguous(3, (const int64_t[4]) { sizes[0], sizes[1], seen_bytes(sizes[2], sizes[3]) });
-    if (!allocate(&packed, U8, x, made) || torch.aoti_torch_zero_(*made) != TORCH_DONE)
+    if (!allocate(packed, U8, x, made) || torch.aoti_torch_zero_(*made) != TORCH_DONE)
         return false;
     if (is_empty(&x->shape))
         return true;
@@ -190,8 +187,16 @@ static const struct {
     { "gemm", gemm },
 };
 
-static const char *find_functions(void)
+enum { REVISION = 11 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
+
+/* Register the kernels; once per process, after PyTorch has been loaded and the operators defined.
+ * `revision` is what the caller expects. Returns NULL, or why it is not possible. */
+ORDO_API const char *ordo_torch_start(int revision);
+
+const char *ordo_torch_start(int revision)
 {
+    if (revision != REVISION)
+        return "it is of another version than the package";
     void *found = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     if (!found)
         return "libtorch_python.so is not loaded";
@@ -205,22 +210,6 @@ static const char *find_functions(void)
     *(void **)&delete_value = dlsym(found, "_ZdlPv");
     if (!delete_value)
         return "operator delete is missing";
-    return NULL;
-}
-
-enum { REVISION = 11 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
-
-/* Register the kernels; once per process, after PyTorch has been loaded and the operators defined.
- * `revision` is what the caller expects. Returns NULL, or why it is not possible. */
-ORDO_API const char *ordo_torch_start(int revision);
-
-const char *ordo_torch_start(int revision)
-{
-    if (revision != REVISION)
-        return "it is of another version than the package";
-    const char *why_not = find_functions();
-    if (why_not)
-        return why_not;
     struct TorchLibraryOpaque *kernels;
     /* For every device: others are refused by name. */
     if (torch.aoti_torch_library_init_impl("ordo", "CompositeExplicitAutograd", "ordo", 0,
@@ -232,8 +221,3 @@ const char *ordo_torch_start(int revision)
             return "the operators cannot be implemented";
     return NULL;
 }
-
-/* What Python sets and calls, beside the operators. */
-ORDO_API struct front *const ordo_torch_front;
-
-struct front *const ordo_torch_front = &front;

@@ -85,7 +85,7 @@ static bool check_product(product *p, int64_t sections, bool wide)
         return REFUSE("argument", "sections %ld: expected 1, 2, 4 or 8", (long)sections);
     if (!p->bias)
         return true;
-    const shape row = contiguous(1, (const int64_t[4]) { made->n });
+    const shape row = flat(made->n);
     if (!look("bias", p->bias, &p->row) ||
         !check_one("bias", &p->row, &row, wide ? F32 : a->dtype, a))
         return false;
@@ -104,8 +104,7 @@ static bool launch_product(product *p, ordo_backend backend)
         status = ordo_gemm_plan_query(plan, &info);
     bool done = !status || library_refused(status);
     if (done && info.workspace_bytes) {
-        const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)info.workspace_bytes });
-        done = allocate(&flat, U8, &p->x[0], &work);
+        done = allocate(flat((int64_t)info.workspace_bytes), U8, &p->x[0], &work);
         p->call.workspace = done ? data_of(work) : NULL;
         p->call.workspace_bytes = info.workspace_bytes;
     }
@@ -136,7 +135,7 @@ static bool run_product(product *p, tensor **made)
     const shape dense = contiguous(2, (const int64_t[4]) { p->problem.m, p->problem.n });
     const shape whole = padded(a, p->problem.m, p->problem.n, type);
     const bool copied = whole.strides[0] != dense.strides[0] && p->problem.m > 1;
-    if (!allocate(&dense, type, a, made) || (copied && !allocate(&whole, type, a, &rows)))
+    if (!allocate(dense, type, a, made) || (copied && !allocate(whole, type, a, &rows)))
         return false;
     p->call.c = (ordo_matrix) { data_of(copied ? rows : *made), whole.strides[0] };
     bool done = launch_product(p, cuda                  ? ORDO_BACKEND_CUDA

@@ -117,8 +117,7 @@ static void key_of(const request *r, plan_key *key)
     p->mask = r->flags & CAUSAL     ? ORDO_MASK_CAUSAL
               : r->flags & TOP_LEFT ? ORDO_MASK_CAUSAL_TOP_LEFT
                                     : ORDO_MASK_FULL;
-    /* A causal mask ends every row already: there a window that is open to the left hides nothing.
-     */
+    /* A causal mask ends every row: a window that is open to the left hides nothing there. */
     p->window.on = size[LEFT] >= 0 || (size[RIGHT] >= 0 && p->mask == ORDO_MASK_FULL);
     if (p->window.on)
         p->window.left = size[LEFT], p->window.right = size[RIGHT];
@@ -132,8 +131,7 @@ static void key_of(const request *r, plan_key *key)
 }
 
 /* What a plan is made for: a CUDA device, or the machine that ORDO_MACHINE names, which changes no
- * bit; for CPU tensors nothing, or the machine that ORDO_EMULATE names, whose bits they then get.
- */
+ * bit; for CPU tensors nothing, or the machine that ORDO_EMULATE names, whose bits they get. */
 static bool target_of(const plan_key *key, ordo_backend *backend, const ordo_machine **found)
 {
     const bool cuda = key->device_type == CUDA;
@@ -299,8 +297,7 @@ static void forget(void)
 
 /* The plan in segments whose bits take at most `room` bytes, a power of two of which is a part of
  * those of all rows, so that few plans serve a room that varies. The call gives it back. NULL if
- * there is none: of packed or padded sequences, or if there is no room for the bits of two tiles.
- */
+ * there is none: of packed or padded sequences, or without room for the bits of two tiles. */
 static cached_plan *segments_of(const cached_plan *of, uint64_t room)
 {
     plan_key key;

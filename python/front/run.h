@@ -9,39 +9,38 @@
 /* Memory for keep bits on a device: the limit, what bits take that wait for a backward pass, and a
  * stream to make bits on. Python sets limit and stream when it is asked to. The last place is the
  * CPU's. How often bits were made, and passes ran in segments, is counted for tests. */
-typedef void ask_python(int device); /* -1: the CPU */
 typedef struct memory {
     _Atomic bool known;
     _Atomic int64_t limit, kept;
     void *_Atomic side;
 } memory;
-static struct front {
+ORDO_API extern struct front {
     void (*forget)(void);                    /* every plan and machine */
     void (*hold)(int device, int64_t bytes); /* count bits that are kept, or no longer are */
-    ask_python *_Atomic ask;
+    void (*_Atomic ask)(int device);         /* -1: the CPU */
     memory memory[MAX_DEVICES + 1];
     _Atomic int64_t filled, segmented;
-} front; /* ordo/torch/_front.py has the same struct */
+} ordo_torch_front; /* ordo/torch/_front.py has the same struct */
 
+/* Of a device that has a plan. */
 static memory *memory_on(const view *q)
 {
-    const bool cuda = q->device_type == CUDA && q->device >= 0 && q->device < MAX_DEVICES;
-    return &front.memory[cuda ? q->device : MAX_DEVICES];
+    return &ordo_torch_front.memory[q->device_type == CUDA ? q->device : MAX_DEVICES];
 }
 
 static void hold(int device, int64_t bytes)
 {
-    front.memory[device < 0 ? MAX_DEVICES : device].kept += bytes;
+    ordo_torch_front.memory[device < 0 ? MAX_DEVICES : device].kept += bytes;
 }
 
-static struct front front = { forget, hold };
+struct front ordo_torch_front = { forget, hold };
 
 /* Bytes for bits beside those that are kept already. */
 static uint64_t room_on(const view *q)
 {
     memory *const on = memory_on(q);
     if (!on->known)
-        front.ask(q->device_type == CUDA ? q->device : -1);
+        ordo_torch_front.ask(q->device_type == CUDA ? q->device : -1);
     const int64_t room = on->limit - on->kept;
     return room > 0 ? (uint64_t)room : 0;
 }
@@ -56,30 +55,6 @@ static int threads_on(const view *q)
 
 /* ---- keep bits ---- */
 
-static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *made,
-                      size_t bytes, void *stream)
-{
-    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
-    const bool cuda = of->key.device_type == CUDA;
-    call.cu_q = r->list[CU_Q].data, call.cu_kv = r->list[CU_KV].data;
-    call.sequence_ids = r->list[IDS].data;
-    call.seed_ptr = r->list[RNG].data, call.offset_ptr = call.seed_ptr + 1;
-    call.on_device = cuda;
-    call.visible_only = !hidden;
-    ordo_status status;
-    if (cuda) {
-        status = ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
-    } else {
-        ordo_dropout_info info;
-        call.threads = threads_on(&r->x[0]);
-        status = ordo_dropout_query(&of->key.problem, &call, &info);
-        if (!status)
-            status = ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
-    }
-    front.filled++;
-    return !status || library_refused(status);
-}
-
 static bool stream_of(const view *q, void **stream)
 {
     *stream = NULL;
@@ -88,35 +63,52 @@ static bool stream_of(const view *q, void **stream)
            REFUSE("device", "%s: PyTorch has no current stream", DEVICE_OF(q));
 }
 
+static bool make_bits(const cached_plan *of, const request *r, bool hidden, void *made,
+                      size_t bytes)
+{
+    ordo_dropout_call call = ORDO_DROPOUT_CALL_INIT;
+    ordo_dropout_info info;
+    ordo_status status;
+    void *stream;
+    if (!stream_of(&r->x[0], &stream))
+        return false;
+    call.cu_q = r->list[CU_Q].data, call.cu_kv = r->list[CU_KV].data;
+    call.sequence_ids = r->list[IDS].data;
+    call.seed_ptr = r->list[RNG].data, call.offset_ptr = call.seed_ptr + 1;
+    call.on_device = of->key.device_type == CUDA;
+    call.visible_only = !hidden;
+    call.threads = threads_on(&r->x[0]);
+    if (call.on_device) {
+        status = ordo_dropout_fill_device(&of->key.problem, &call, made, bytes, stream);
+    } else {
+        status = ordo_dropout_query(&of->key.problem, &call, &info);
+        if (!status)
+            status = ordo_dropout_fill(&of->key.problem, &call, 0, info.blocks, made, bytes);
+    }
+    ordo_torch_front.filled++;
+    return !status || library_refused(status);
+}
+
 /* A tensor with the bits of a call; NULL and no error if there is no memory for it. */
-static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, int64_t bytes,
+static bool bits_tensor(const cached_plan *of, const request *r, bool hidden, uint64_t bytes,
                         tensor **made)
 {
-    const view *q = &r->x[0];
-    void *stream;
-    const shape flat = contiguous(1, (const int64_t[4]) { bytes });
-    *made = NULL;
-    if (!stream_of(q, &stream))
-        return false;
-    return !allocate(&flat, U8, q, made) ||
-           make_bits(of, r, hidden, data_of(*made), (size_t)bytes, stream);
+    return !allocate(flat((int64_t)bytes), U8, &r->x[0], made) ||
+           make_bits(of, r, hidden, data_of(*made), (size_t)bytes);
 }
 
 /* ---- the launch ---- */
-
-typedef ordo_status pass_function(const ordo_plan *, const ordo_call *);
 
 /* The workspace of a call, and behind it, if `ahead`, that many bytes for its keep bits; false if
  * there is no memory. Tensors on the CPU need not begin where the library wants them to. */
 static bool new_workspace(const view *q, size_t size, size_t ahead, ordo_call *call, tensor **made)
 {
     const size_t first = (size + ALIGN - 1) / ALIGN * ALIGN;
-    const shape flat = contiguous(1, (const int64_t[4]) { (int64_t)(first + ahead + ALIGN) });
     *made = NULL;
     call->workspace_bytes = size;
     if (!(size + ahead))
         return true;
-    if (!allocate(&flat, U8, q, made))
+    if (!allocate(flat((int64_t)(first + ahead + ALIGN)), U8, q, made))
         return false;
     char *const data = data_of(*made), *const at = data + -(uintptr_t)data % ALIGN;
     call->workspace = size ? at : NULL;
@@ -132,7 +124,6 @@ static bool new_workspace(const view *q, size_t size, size_t ahead, ordo_call *c
 static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *call, bool whole,
                      const cached_plan *parts)
 {
-    pass_function *const run = pass ? ordo_attention_backward : ordo_attention_forward;
     const view *q = &r->x[0];
     tensor *work;
     if (!stream_of(q, &call->stream))
@@ -145,13 +136,14 @@ static bool run_pass(cached_plan *of, const request *r, int pass, ordo_call *cal
     }
     call->threads = threads_on(q);
     if (parts) { /* the stream of the pass waits for the second one */
-        front.segmented++;
+        ordo_torch_front.segmented++;
         call->side_stream = memory_on(q)->side;
     }
-    bool done = !whole || make_bits(of, r, false, (void *)call->keep_bits, (size_t)of->bits_bytes,
-                                    call->stream);
+    bool done = !whole || make_bits(of, r, false, (void *)call->keep_bits, (size_t)of->bits_bytes);
     if (done) {
-        const ordo_status status = run((parts ? parts : of)->plan, call);
+        const ordo_plan *const plan = (parts ? parts : of)->plan;
+        const ordo_status status =
+            pass ? ordo_attention_backward(plan, call) : ordo_attention_forward(plan, call);
         done = !status || library_refused(status);
     }
     release(work);
@@ -253,16 +245,14 @@ static bool new_result(const request *r, tensor *x, const shape *x_sizes, const 
         return true;
     release(*made);
     *made = NULL;
-    const shape dense = dense_like(sizes, heads_first);
-    return allocate(&dense, r->x[0].dtype, &r->x[0], made) &&
+    return allocate(dense_like(sizes, heads_first), r->x[0].dtype, &r->x[0], made) &&
            describe_result(r, *made, heads_first, described);
 }
 
 /* Seed and offset, as torch.randint(2**32, (2,)) draws them. */
 static bool draw_pair(const view *like, tensor **made)
 {
-    const shape pair = contiguous(1, (const int64_t[4]) { 2 });
-    if (!allocate(&pair, I64, like, made))
+    if (!allocate(flat(2), I64, like, made))
         return false;
     StableIValue drawn[3] = { (StableIValue)(uintptr_t)*made, UINT64_C(1) << 32, 0 };
     const bool done =
@@ -278,7 +268,7 @@ static bool run_forward(request *r, cached_plan *of)
     const view *q = &r->x[0];
     ordo_call call = ORDO_CALL_INIT;
     if (!new_result(r, r->q, &r->given[0], &r->o_shape, r->o_heads_first, &made[O], &call.o) ||
-        !allocate(&r->lse_shape, F32, q, &made[LSE]))
+        !allocate(r->lse_shape, F32, q, &made[LSE]))
         return false;
     call.lse = data_of(made[LSE]);
     if (r->flags & DRAW) {
@@ -291,10 +281,9 @@ static bool run_forward(request *r, cached_plan *of)
         r->flags & KEEP && of->reuses && of->bits_bytes && 2 * of->bits_bytes <= room_on(q);
     bool done = true;
     if (reuse && r->list[BITS].data) { /* an empty tensor: those that were given */
-        const shape none = contiguous(1, (const int64_t[4]) { 0 });
-        done = allocate(&none, U8, q, &made[KEPT]);
+        done = allocate(flat(0), U8, q, &made[KEPT]);
     } else if (reuse) {
-        done = bits_tensor(of, r, false, (int64_t)of->bits_bytes, &made[KEPT]);
+        done = bits_tensor(of, r, false, of->bits_bytes, &made[KEPT]);
         call.keep_bits = made[KEPT] ? data_of(made[KEPT]) : NULL;
     }
     return done && launch(of, r, 0, &call);
@@ -302,15 +291,15 @@ static bool run_forward(request *r, cached_plan *of)
 
 static bool check_bits(const request *r, const cached_plan *of)
 {
-    const shape as = contiguous(1, (const int64_t[4]) { (int64_t)of->bits_bytes });
+    const shape as = flat((int64_t)of->bits_bytes);
     return !r->list[BITS].data || check_one("bits", &r->list[BITS], &as, U8, &r->x[0]);
 }
 
 /* The gradient of a list, f32 and contiguous. */
 static bool new_gradient(const request *r, int list, tensor **made, float **at)
 {
-    const shape dense = contiguous(r->list[list].shape.axes, r->list[list].shape.sizes);
-    const bool done = allocate(&dense, F32, &r->x[0], made);
+    const shape *x = &r->list[list].shape;
+    const bool done = allocate(contiguous(x->axes, x->sizes), F32, &r->x[0], made);
     *at = done ? data_of(*made) : NULL;
     return done;
 }

@@ -121,6 +121,11 @@ static shape contiguous(int64_t axes, const int64_t *sizes)
     return made;
 }
 
+static shape flat(int64_t count)
+{
+    return contiguous(1, (const int64_t[4]) { count });
+}
+
 static bool is_empty(const shape *x)
 {
     for (int64_t i = 0; i < x->axes; i++)
@@ -204,13 +209,13 @@ static bool no_memory(int64_t bytes, const view *on)
     return REFUSE("memory", "%ld bytes on %s: not enough memory", (long)bytes, DEVICE_OF(on));
 }
 
-static bool allocate(const shape *of, int32_t dtype, const view *like, tensor **made)
+static bool allocate(shape of, int32_t dtype, const view *like, tensor **made)
 {
-    if (torch.aoti_torch_empty_strided(of->axes, of->sizes, of->strides, dtype, like->device_type,
+    if (torch.aoti_torch_empty_strided(of.axes, of.sizes, of.strides, dtype, like->device_type,
                                        like->device, made) == TORCH_DONE)
         return true;
     *made = NULL;
-    return no_memory(bytes_of(of, dtype), like);
+    return no_memory(bytes_of(&of, dtype), like);
 }
 
 static void *data_of(tensor *x)

@@ -95,7 +95,7 @@ class _Front(ctypes.Structure):
 
 
 _compiled = _start()
-front = ctypes.POINTER(_Front).in_dll(_compiled, "ordo_torch_front").contents
+front = _Front.in_dll(_compiled, "ordo_torch_front")
 forget_plans, hold = front.forget_plans, front.hold
 
 forward = torch.ops.ordo.forward.default._op  # without the look for overloads
