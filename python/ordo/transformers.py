@@ -133,7 +133,11 @@ def attention_forward(
     decide, too; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide. The mask knows which tokens are packed, not position_ids; those that
     are not heard are refused."""
-    _refuse(kwargs)
+    for name, value in kwargs.items():
+        if value is not None and name in REFUSED:
+            raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
+    if kwargs.get("output_attentions"):
+        raise Error("unsupported", "output_attentions True: probabilities are never in memory")
     if (
         position_ids is not None and query.shape[0] == 1 and cu_seq_lens_q is None
         and not torch.compiler.is_compiling()
@@ -307,14 +311,6 @@ def _has_holes(q: Tensor, pattern: Pattern) -> bool:
         pattern.valid is not None and pattern.window != (-1, -1) and q.is_cpu
         and not torch.compiler.is_compiling() and not padding_of(pattern.valid).runs
     )  # fmt: skip
-
-
-def _refuse(given: dict[str, Any]) -> None:
-    for name, value in given.items():
-        if value is not None and name in REFUSED:
-            raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
-    if given.get("output_attentions"):
-        raise Error("unsupported", "output_attentions True: probabilities are never in memory")
 
 
 def _refuse_positions(position_ids: Tensor, mask: Tensor | None) -> None:

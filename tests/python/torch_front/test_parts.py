@@ -83,14 +83,6 @@ def test_without_rows_the_sums_stay():
     assert (dk_sums == 0).all() and (dv_sums == 0).all()
 
 
-def test_the_negative_bit_counts_in_parts():
-    tensors, dlse, _ = whole()
-    expected = ordo.torch.backward_part(*tensors, dlse=dlse)
-    negative = [torch._neg_view(-x) for x in (*tensors, dlse)]
-    found = ordo.torch.backward_part(*negative[:6], dlse=negative[6])
-    assert all(torch.equal(x, y) for x, y in zip(expected, found))
-
-
 # ---- products that are counted ----
 
 
