@@ -45,8 +45,8 @@ from ._transformers_padding import (
 )
 from .torch import _front as f
 from .torch._attention import call
-from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare
-from .torch._inputs import Call, call_of, width_of
+from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
+from .torch._inputs import Call, call_of
 from .torch._node import eager
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
@@ -133,9 +133,9 @@ def attention_forward(
     decide, too; or the valid tokens (batch, key); or None. Beside the last two, is_causal and
     sliding_window decide. The mask knows which tokens are packed, not position_ids; those that
     are not heard are refused."""
-    for name, value in kwargs.items():
-        if value is not None and name in REFUSED:
-            raise Error("unsupported", f"{name} given: {REFUSED[name]}: not supported")
+    for name, said in REFUSED.items():
+        if kwargs.get(name) is not None:
+            raise Error("unsupported", f"{name} given: {said}: not supported")
     if kwargs.get("output_attentions"):
         raise Error("unsupported", "output_attentions True: probabilities are never in memory")
     if (

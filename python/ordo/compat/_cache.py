@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._convert import integer
 from .._library import Error
-from ..torch._call import OPEN, Arguments, plain, prepare, window_of
+from ..torch._call import OPEN, Arguments, plain, prepare, widened, window_of
 from ..torch._attention import attend as attend_all, run_inputs
 from ..torch._inputs import ask, call_of
 from ..torch._pages import Pages
@@ -81,7 +81,7 @@ def attend(q: Tensor, cache: Cache, arguments: Arguments) -> tuple[Tensor, Tenso
             k, v = k[rows], v[rows]
         inputs = prepare(q, k, v, arguments._replace(kv_lens=total))
         if plain(q, k, v):
-            ask(*inputs[:3], call_of(inputs[3], inputs[4]))  # before the cache is written
+            ask(*widened(*inputs[:3]), call_of(inputs[3], inputs[4]))  # before the cache is written
         if new_k is not None and new_v is not None:
             place = used[:, None] + torch.arange(new_k.shape[1], device=q.device)
             for whole, part, new in ((cache.k, k, new_k), (cache.v, v, new_v)):

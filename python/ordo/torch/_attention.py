@@ -12,8 +12,8 @@ from torch import Tensor
 from .._library import Error
 from .._problem import Shard
 from .._words import Keying
-from ._call import Arguments, Inputs, known_call, plain, prepare, with_prepared, without_gaps
-from ._inputs import Lists, Rules, call_of, widened
+from ._call import Arguments, Inputs, known_call, plain, prepare, widened, with_prepared, without_gaps
+from ._inputs import Lists, Rules, call_of
 from ._node import eager, watched
 from ._pages import packed
 

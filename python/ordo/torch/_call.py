@@ -19,11 +19,13 @@ from torch.autograd import forward_ad
 from .. import _words
 from .._convert import integer, real
 from .._library import Error
+from .._machine import backend_limits
 from .._problem import Shard
 from . import _front as f
 from ._blocks import lists_of_mask
-from ._inputs import Call, Lists, Rules, ask, call_of, fill_width, longest, sequences
+from ._inputs import Call, Lists, Rules, ask, call_of, longest, sequences
 
+_CUDA = backend_limits("cuda")
 _autocasts = torch._C._is_any_autocast_enabled
 
 # Types of numbers that are known as they are; rules_of() converts or refuses others, which may
@@ -123,7 +125,8 @@ def known_call(q: Tensor, k: Tensor, v: Tensor, rules: Any) -> tuple[Tensor, Ten
 @functools.lru_cache(maxsize=4096)
 def _known(rules: Any, dim: int, v_dim: int, cuda: bool) -> Call | None:
     """The call of these rules, for all that are like it; None if head sizes are to be filled."""
-    return None if cuda and fill_width(dim, v_dim) else call_of(Lists(), rules_of(Arguments(*rules), dim))
+    plain_rules = rules_of(Arguments(*rules), dim)
+    return None if cuda and fill_width(dim, v_dim) else call_of(Lists(), plain_rules)
 
 
 # ---- every call ----
@@ -165,7 +168,8 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     if values:
         check_values(q, k, lists, rules)
     if real and here and not given:  # a call that is refused has drawn nothing
-        ask(q, k, v, call_of(lists, rules))
+        wide, call = widened(q, k, v), call_of(lists, rules)
+        ask(*wide, call)
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists, rules
@@ -549,3 +553,30 @@ def rng_of(
     made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
     made[:1].fill_(signed[0])
     return made
+
+
+# ---- head sizes ----
+
+
+def fill_width(dim: int, v_dim: int) -> int:
+    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
+    step = _CUDA.head_dim_multiple
+    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
+        return 0
+    return -(-max(dim, v_dim) // step) * step
+
+
+def width_of(q: Tensor, v: Tensor) -> int:
+    """Head size to fill the tensors of a call up to; 0: none needed."""
+    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
+
+
+def filled(width: int, *tensors: Tensor) -> list[Tensor]:
+    """The tensors with columns of zeros; as they are if width is 0."""
+    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) if width else x for x in tensors]
+
+
+def widened(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with the head size that the operators take."""
+    q, k, v = filled(width_of(q, v), q, k, v)
+    return q, k, v

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .._library import Error
 from . import _front as f
-from ._call import arguments, prepare
-from ._inputs import Lists, Rules, call_of, fill_width, sequences
+from ._call import arguments, fill_width, prepare
+from ._inputs import Lists, Rules, call_of, sequences
 
 _SHARE = 1 / 8  # share of the free memory, unless set_keep_bits_memory() says otherwise
 _limit: int | float = _SHARE

@@ -10,13 +10,11 @@ from torch import Tensor
 
 from .._blocks import BLOCK
 from .._library import Error
-from .._machine import backend_limits
 from .._plan import Plan
 from .._words import Mask
 from . import _front as f
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_CUDA = backend_limits("cuda")
 
 
 class Rules(NamedTuple):
@@ -149,39 +147,13 @@ def empty(q: Tensor, k: Tensor, lists: Lists) -> bool:
     return 0 in (sequences(q, lists), q.shape[-3], k.shape[-3])
 
 
-# ---- head sizes ----
-
-
-def fill_width(dim: int, v_dim: int) -> int:
-    """Head size to fill CUDA tensors up to with zeros, which change no score; 0: none needed."""
-    step = _CUDA.head_dim_multiple
-    if dim % step == 0 and v_dim % step == 0 and (dim == v_dim or _CUDA.unequal_head_dims):
-        return 0
-    return -(-max(dim, v_dim) // step) * step
-
-
-def width_of(q: Tensor, v: Tensor) -> int:
-    """Head size to fill the tensors of a call up to; 0: none needed."""
-    return fill_width(q.shape[-1], v.shape[-1]) if q.is_cuda else 0
-
-
-def filled(width: int, *tensors: Tensor) -> list[Tensor]:
-    """The tensors with columns of zeros; as they are if width is 0."""
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) if width else x for x in tensors]
-
-
-def widened(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    """q, k and v with the head size that the operators take."""
-    return filled(width_of(q, v), q, k, v)
-
-
 # ---- the plan of a call ----
 
 
 def ask(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
     """The line of a call's plan as bytes; raises Error for what an operator would refuse. Nothing is drawn."""
     flags, *rest = call
-    line: Tensor = f.run(f.keep_bits, *widened(q, k, v), flags & ~f.DRAW | f.ASK, *rest)
+    line: Tensor = f.run(f.keep_bits, q, k, v, flags & ~f.DRAW | f.ASK, *rest)
     return line
 
 

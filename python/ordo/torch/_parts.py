@@ -15,8 +15,8 @@ from torch import Tensor
 from .._attention import CARRIES, Carry, Gradient, wanted_gradients
 from .._library import Error
 from . import _front as f
-from ._call import arguments, prepare
-from ._inputs import Lists, Rules, call_of, empty, filled, widened, width_of
+from ._call import arguments, filled, prepare, widened, width_of
+from ._inputs import Lists, Rules, call_of, empty
 
 CARRY_IN, CARRY_OUT = 1, 2
 Some = tuple[Tensor | None, Tensor | None, Tensor | None]

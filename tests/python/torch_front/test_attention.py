@@ -12,7 +12,7 @@ import pytest
 import torch
 from bits import equal, ints, same
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _call, _front, _inputs, _sdpa
+from ordo.torch import _call, _front, _sdpa
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 attention = ordo.torch.attention
@@ -361,7 +361,7 @@ def test_gaps_on_cuda_are_closed_without_the_host():
 
 def test_many_more_rows_than_the_longest_sequence_at_a_head_size_that_is_filled_up(monkeypatch):
     """As on CUDA, where head sizes must be equal; 192 and 128 are run at 256 here."""
-    monkeypatch.setattr(_inputs, "width_of", lambda q, v: 256)
+    monkeypatch.setattr(_call, "width_of", lambda q, v: 256)
     given = [x.detach()[0].requires_grad_() for x in tensors(1, 20, 40, 4, 2, 192, 128)[0]]
     o, lse = flash_attn_3.flash_attn_varlen_func(
         *given, ints(0, 9, 20), ints(0, 21, 40), 11, 1, ints(9, 11), ints(1, 0),

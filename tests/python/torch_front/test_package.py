@@ -17,7 +17,7 @@ import pytest
 import torch
 from bits import same
 from ordo._library import path
-from ordo.torch import _front, _inputs
+from ordo.torch import _call, _front, _inputs
 
 SOURCES = Path(__file__).resolve().parents[3] / "python" / "front"
 LIBRARY = Path(path).with_name("libordo_torch.so")
@@ -51,7 +51,7 @@ def test_imports_go_one_way_down():
                           (20, 36, 40), (128, 64, 0), (255, 256, 256)]
 )  # fmt: skip
 def test_head_sizes_are_filled_up_to_what_cuda_takes(dim, v_dim, width):
-    assert _inputs.fill_width(dim, v_dim) == width
+    assert _call.fill_width(dim, v_dim) == width
 
 
 # ---- the library ----

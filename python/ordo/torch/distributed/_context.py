@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._library import Error
 from .._call import (
-    Arguments, arguments, as_int32, check_each, check_ends, check_packed, prepare, rng_of, whole
+    Arguments, arguments, as_int32, check_each, check_ends, check_packed, prepare, rng_of, whole, widened
 )  # fmt: skip
 from .._inputs import Lists, Rules, ask, call_of
 from . import _heads
@@ -102,7 +102,7 @@ def _given(q: Tensor, k: Tensor, v: Tensor, a: Arguments, method: Any, layout: A
         slopes=a.slopes[:1] if packed and a.slopes is not None and a.slopes.dim() == 2 else a.slopes,
     )  # fmt: skip
     q, k, v, own, rules = prepare(q, k, v, alone)
-    ask(q, k, v, call_of(own, rules))
+    ask(*widened(q, k, v), call_of(own, rules))
     lists = {name: getattr(a, name) for name in _LISTS}
     for name in _LENGTHS:
         if lists[name] is not None:

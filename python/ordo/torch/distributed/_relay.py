@@ -25,6 +25,7 @@ from torch import Tensor
 from ..._plan import Plan
 from .. import _parts
 from .. import _front as f
+from .._call import widened
 from .._inputs import call_of, plan_of
 from .._parts import CARRY_IN, CARRY_OUT, Saved, Sums
 from ._exchange import Form, Move, move
@@ -48,7 +49,7 @@ def gradients_by_relay(job: Job, here: Saved, k: Tensor, v: Tensor, dk: Tensor, 
     if slopes is not None:  # the plan is that of this rank's rows as a dense batch
         slopes = slopes[: len(k)] if slopes.dim() == 2 else slopes
     lists = job.lists._replace(sequence_ids=None, slopes=slopes)
-    chains = chains_of(job, plan_of(here.q, k, v, call_of(lists, job.rules)))
+    chains = chains_of(job, plan_of(*widened(here.q, k, v), call_of(lists, job.rules)))
     rows = _take_rows(job, chains, here)
     dq = {at: torch.empty_like(x.q) for at, x in rows.items()}
     _pass_packets(job, chains, rows, dq, (k, v), (dk, dv))
