@@ -13,6 +13,8 @@ import ordo
 import ordo.torch
 from ordo.compat import flash_attn_3 as fa3
 from ordo.compat.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
+from ordo.torch import _pages
+from ordo.torch._call import Arguments
 
 LENGTHS = 300, 77, 513
 HEADS, KV_HEADS, DIM = 4, 2, 32
@@ -262,6 +264,37 @@ def test_ats_operator_takes_tables() -> None:
         assert torch.equal(out[b], o[ends[b] - 1]) and torch.equal(lse[:, b], one[:, ends[b] - 1])
     with pytest.raises(RuntimeError, match="dropout_p given, block_table given"):
         _sdpa._flash_forward(*given[:7], 0.1, True, False, seqused_k=used, block_table=cache.table)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (60, 0)])
+def test_pages_in_place_and_gathered(window: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(16, torch.bfloat16, 9)
+    for b in range(3):
+        cache.put(b, 0, LENGTHS[b])
+    rules: dict[str, Any] = dict(
+        causal=True, window=window, page_table=cache.table, kv_lens=torch.tensor(LENGTHS),
+        softcap=3.0, slopes=torch.rand(3, HEADS), sink=torch.randn(HEADS),
+    )  # fmt: skip
+    q = torch.stack([x[-2:] for x in cache.q])
+    gathered: list[int] = []
+    gather = _pages.Pages.gather
+    monkeypatch.setattr(_pages.Pages, "gather", lambda *given: gathered.append(1) or gather(*given))
+    o, lse = ordo.torch.attention(q, cache.k, cache.v, **rules)
+    assert not gathered
+    strange = torch.empty(cache.k.shape, dtype=cache.k.dtype).transpose(1, 3).contiguous().transpose(1, 3)
+    strange.copy_(cache.k)  # its last axis is not contiguous
+    o2, lse2 = ordo.torch.attention(q, strange, cache.v, **rules)
+    assert gathered and torch.equal(o, o2) and torch.equal(lse, lse2)
+
+
+def test_rows_that_see_what_is_not_stored() -> None:
+    lens, starts = torch.tensor([10, 7], dtype=torch.int32), torch.tensor([5, 4], dtype=torch.int32)
+    table = torch.zeros(2, 10, dtype=torch.int32)
+    pages = _pages.Pages(Q[0], Q, Q, table, lens, starts)
+    ends = torch.tensor([0, 3, 5], dtype=torch.int32)
+    for left, expected in ((3, [1, 0, 0, 1, 1]), (-1, [1, 1, 1, 1, 1]), (2, [0, 0, 0, 1, 0])):
+        sees = _pages._sees_dropped(pages, Arguments(True, (left, 0), cu_q=ends), 5)
+        assert sees.tolist() == [bool(x) for x in expected]
 
 
 @pytest.mark.parametrize("window", [None, 40])
