@@ -576,6 +576,18 @@ def memory_that_runs_out():
     return "torch.OutOfMemoryError, then right"
 
 
+@on_gpu
+def float32():
+    """Refused, with what to do instead."""
+    q = torch.zeros(1, 8, 2, 64, device="cuda")
+    try:
+        attention(q, q, q)
+    except ordo.Error as error:
+        expect("torch.autocast" in str(error), str(error))
+        return "refused by name"
+    raise Wrong("it ran")
+
+
 # ---- PyTorch's own functions ----
 
 
