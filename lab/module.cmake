@@ -10,9 +10,15 @@ foreach(file IN LISTS files)
     set(object ${PROJECT_BINARY_DIR}/lab_cuda/${name}.o)
     add_custom_command(OUTPUT ${object}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/lab_cuda
-        COMMAND ${ORDO_NVCC} ${ORDO_NVCC_FLAGS} -I${PROJECT_SOURCE_DIR}/lab/include
+        COMMAND ${ORDO_CHECK_PTXAS} ${object} ${ORDO_NVCC} ${ORDO_NVCC_FLAGS} -I${PROJECT_SOURCE_DIR}/lab/include
             -I${PROJECT_SOURCE_DIR}/lab/src -MD -MT ${object} -MF ${object}.d -c ${file} -o ${object}
         DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc lab/src/block/cuda/${name}.cu" VERBATIM)
+    list(APPEND module_objects ${object})
+endforeach()
+# The kernel of products beside keep bits is libordo's: how it is launched.
+foreach(name sm90/gemm/run sm90/gemm/sections support/launch)
+    set(object ${ORDO_CUDA_OBJECTS})
+    list(FILTER object INCLUDE REGEX "/${name}\\.cu\\.o$")
     list(APPEND module_objects ${object})
 endforeach()
 add_custom_command(OUTPUT ${module}

@@ -15,7 +15,7 @@
 enum { LONGEST = 1 << 24, WIDEST = 1 << 20, ALL_MODES = 5 };
 
 typedef struct request {
-    int device, precision, gemm, mode, beside, backward_bits, generator;
+    int device, precision, gemm, mode, beside, backward_bits, generator, placement;
     int64_t seq, embed, heads, kv_heads, batch, mlp, segments, rounds, bits, threads, sm_target;
     bool gated, bare, causal, backward, check, force, small_tiles, interference, trace;
     double dropout, seconds;
@@ -70,7 +70,8 @@ static unsigned modes_of(const request *r)
         modes |= 1u << ORDO_BLOCK_OVERLAPPED_QKV;
     if (r->mode == ALL_MODES || (r->check && r->dropout > 0)) {
         modes |= 1u << ORDO_BLOCK_SEQUENTIAL | 1u << ORDO_BLOCK_OVERLAPPED;
-        modes |= r->generator == 0 && r->gemm == 0 ? 1u << ORDO_BLOCK_PIPELINED : 0;
+        modes |=
+            r->generator == 0 && r->gemm == 0 && r->placement == 0 ? 1u << ORDO_BLOCK_PIPELINED : 0;
         modes |= can_fuse(r) ? 1u << ORDO_BLOCK_FUSED : 0;
     }
     return modes;
@@ -108,6 +109,7 @@ static ordo_block_job job_of(const request *r)
     job.threads = (int)r->threads;
     job.sm_target = (int)r->sm_target;
     job.small_tiles = r->small_tiles;
+    job.placement = (ordo_block_placement)r->placement;
     job.gemm = r->gemm == 1 ? ORDO_BLOCK_GEMM_CUBLASLT : ORDO_BLOCK_GEMM_ORDO;
     return job;
 }
@@ -308,6 +310,8 @@ int cli_block(int argc, char **argv)
                    "how keep bits are made (default all)"),
         OPT_CHOICE("--overlap", "qkv|out|up|down|mlp|all", &r.beside,
                    "overlapped: beside which products (default all)"),
+        OPT_CHOICE("--placement", "stream|beside", &r.placement,
+                   "overlapped: on a second stream (default); cuda: in room beside products"),
         OPT_CHOICE("--backward-bits", "keep|regenerate", &r.backward_bits,
                    "read the forward bits (default), or make them again"),
         OPT_INT("--segments", "N", &r.segments, 1, LONGEST, "segments of rows, of mode pipelined"),

@@ -18,7 +18,9 @@ static void interference_json(cli_json *json, const ordo_block_interference *i)
                   { "dropping_ms", i->dropping },
                   { "fused_ms", i->fused },
                   { "backward_ms", i->backward },
-                  { "backward_dropping_ms", i->backward_dropping } };
+                  { "backward_dropping_ms", i->backward_dropping },
+                  { "room_ms", i->room },
+                  { "small_ms", i->small } };
     cli_json_object(json, "interference");
     for (size_t x = 0; x < sizeof times / sizeof times[0]; x++)
         cli_json_real(json, times[x].key, times[x].seconds * 1e3);
@@ -43,6 +45,8 @@ static void trace_json(cli_json *json, const ordo_block_trace *t)
     cli_json_real(json, "inside", t->inside);
     cli_json_int(json, "warps", t->warps);
     cli_json_int(json, "sms", t->sms);
+    cli_json_real(json, "shared", t->shared);
+    cli_json_int(json, "shared_sms", t->shared_sms);
     cli_json_bool(json, "same_words", t->same_words);
     cli_json_array(json, "active_warps");
     json->compact = json->depth;
@@ -68,6 +72,10 @@ static void print_interference(const ordo_block_interference *i)
            100 * (i->product_beside / i->product - 1));
     printf("  keep bits %.4f ms, beside products %+.1f %%\n", i->bits * 1e3,
            100 * (i->bits_beside / i->bits - 1));
+    if (i->room > 0)
+        printf("  alone: the product that leaves room %+.1f %%, bits by the block beside it %+.1f "
+               "%%\n",
+               100 * (i->room / i->product - 1), 100 * (i->small / i->bits - 1));
     printf("  one after the other %.4f ms, together %.4f ms: %.0f %% of the bits is hidden\n",
            i->then * 1e3, i->both * 1e3, 100 * (i->then - i->both) / i->bits);
     printf("  attention %.4f ms, dropping by given bits %+.1f %%", i->attention * 1e3,
@@ -96,6 +104,9 @@ static void print_trace(const ordo_block_trace *t)
         putchar(middle >= t->product_begin && middle <= t->product_end ? '=' : '.');
     }
     printf("  %.0f %% of the warps' time\n", 100 * t->inside);
+    if (t->shared_sms > 0)
+        printf("  both on %d SMs at the same time, for %.0f %% of the warps' time\n", t->shared_sms,
+               100 * t->shared);
 }
 
 void cli_block_beside_text(const cli_block_report *r)

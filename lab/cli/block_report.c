@@ -116,6 +116,7 @@ static void fields(cli_json *json, const void *what)
     cli_json_int(json, "rounds", job->rounds ? job->rounds : 7);
     cli_json_text(json, "generator", generator_name(job));
     cli_json_text(json, "beside", job->dropout > 0 ? ordo_block_beside_name(r->info.beside) : NULL);
+    cli_json_text(json, "placement", ordo_block_placement_name(job->placement));
     cli_json_text(json, "backward_bits", job->regenerate ? "regenerate" : "keep");
     cli_json_int(json, "segments", r->info.segments);
     cli_json_uint(json, "keep_bits_bytes", r->info.keep_bits_bytes);
@@ -157,9 +158,10 @@ static void print_report(const cli_block_report *r)
            gemm_name(job), job->backward ? " and backward" : "");
     if (job->dropout > 0)
         printf("dropout    %g (%g), generator %s, %d rounds, %" PRIu64
-               " bytes of bits, overlapped beside %s\n",
+               " bytes of bits, overlapped beside %s, placement %s\n",
                job->dropout, r->info.p_used, generator_name(job), job->rounds ? job->rounds : 7,
-               r->info.bits_bytes, ordo_block_beside_name(r->info.beside));
+               r->info.bits_bytes, ordo_block_beside_name(r->info.beside),
+               ordo_block_placement_name(job->placement));
     if (job->rounds == 3 || job->rounds == 5)
         printf("           %d rounds are an experiment: such keep bits are correlated\n",
                job->rounds);

@@ -25,6 +25,9 @@ struct block_device {
     void *start, *stop; /* events of the clock */
     bool cublaslt;      /* whose products are run */
     bool beside;        /* work runs on the second stream */
+    bool room;          /* beside which products leave room */
+    block_keep keep;    /* the bits beside such products */
+    ordo_block_placement placement;
     void *pieces[PIECES];
     int count;
 };
@@ -72,6 +75,7 @@ static ordo_status open_parts(block_device *d, const ordo_block_job *job)
                                          .small_tiles = job->small_tiles };
     void **events[] = { &d->fork, &d->done, &d->start, &d->stop };
     d->cublaslt = job->gemm == ORDO_BLOCK_GEMM_CUBLASLT;
+    d->placement = job->placement;
     ORDO_TRY(load(&d->module));
     MODULE_CALL(open, &d->cuda, &options);
     ORDO_TRY(ordo_device_stream_create(&d->stream));
@@ -135,25 +139,43 @@ static ordo_status join_device(block_device *d)
 {
     if (!d->beside)
         return ORDO_OK;
-    d->beside = false;
+    if (d->room)
+        MODULE_CALL(keep, &d->keep, BLOCK_KEEP_REST, NULL, d->stream);
+    d->beside = d->room = false;
     ORDO_TRY(ordo_device_event_record(d->done, d->side));
     MODULE_CALL(wait, d->stream, d->done);
     return ORDO_OK;
 }
 
-ordo_status ordo_block_cuda_bits(block_device *d, const block_bits *bits, void *stream)
+ordo_status ordo_block_cuda_keep(const block_bits *bits, block_keep *keep)
 {
     const ordo_block_job *job = bits->job;
     const ordo_dropout_call call = ordo_block_drop_call(job);
-    const block_compare compare = { .words = bits->words,
-                                    .count = bits->bytes / sizeof(uint32_t),
-                                    .seed = job->seed,
-                                    .offset = job->offset,
-                                    .limit = (uint32_t)((1 - job->dropout) * 0x1p32),
-                                    .rounds = job->rounds };
-    if (job->generator != ORDO_GENERATOR_COMPARE)
+    const bool compare = job->generator == ORDO_GENERATOR_COMPARE;
+    ordo_dropout_info info;
+    ORDO_TRY(ordo_dropout_query(bits->problem, &call, &info));
+    *keep = (block_keep) { .words = bits->words,
+                           .count = bits->bytes / sizeof(uint32_t),
+                           .generator = job->generator,
+                           .rounds = job->rounds,
+                           .seed = job->seed,
+                           .offset = job->offset,
+                           .threshold = compare ? (uint32_t)((1 - job->dropout) * 0x1p32)
+                                                : (uint32_t)info.threshold,
+                           .heads = job->batch * job->heads,
+                           .seq = job->seq,
+                           .causal = job->causal };
+    return ORDO_OK;
+}
+
+ordo_status ordo_block_cuda_bits(block_device *d, const block_bits *bits, void *stream)
+{
+    const ordo_dropout_call call = ordo_block_drop_call(bits->job);
+    block_keep keep;
+    if (bits->job->generator != ORDO_GENERATOR_COMPARE)
         return ordo_dropout_fill_device(bits->problem, &call, bits->words, bits->bytes, stream);
-    MODULE_CALL(compare_bits, &compare, stream);
+    ORDO_TRY(ordo_block_cuda_keep(bits, &keep));
+    MODULE_CALL(keep, &keep, BLOCK_KEEP_ALONE, NULL, stream);
     return ORDO_OK;
 }
 
@@ -163,7 +185,12 @@ static ordo_status make_bits_device(block_device *d, const block_bits *bits, boo
     if (!beside)
         return ordo_block_cuda_bits(d, bits, d->stream);
     ORDO_TRY(fork_device(d));
-    return ordo_block_cuda_bits(d, bits, d->side);
+    if (d->placement != ORDO_BLOCK_PLACEMENT_BESIDE)
+        return ordo_block_cuda_bits(d, bits, d->side);
+    ORDO_TRY(ordo_block_cuda_keep(bits, &d->keep));
+    d->room = true;
+    MODULE_CALL(keep, &d->keep, BLOCK_KEEP_BESIDE, NULL, d->side);
+    return ORDO_OK;
 }
 
 static ordo_status attend_device(block_device *d, const block_attention *attention)
@@ -201,6 +228,10 @@ static ordo_status multiply_by_ordo(const block_device *d, const block_product *
 
 static ordo_status multiply_device(block_device *d, const block_product *product)
 {
+    if (d->room) {
+        MODULE_CALL(multiply_beside, product, NULL, d->stream);
+        return ORDO_OK;
+    }
     if (!d->cublaslt)
         return multiply_by_ordo(d, product);
     MODULE_CALL(multiply, d->cuda, product, d->stream);

@@ -1,7 +1,7 @@
 /* interference.c: a product and the making of keep bits at the same time on a device.
  *
- * "Beside" is measured from one side at a time: the other side has three times the work, so that it
- * runs all the while. */
+ * "Beside" is measured from one side at a time: the other side has three times the work or more, so
+ * that it runs all the while. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,27 +32,78 @@ static ordo_status check_device(const ordo_block_runner *r)
     return ORDO_OK;
 }
 
+static block_product product_of(const ordo_block_runner *r)
+{
+    const ordo_block_extent *w = &r->extents[ORDO_BLOCK_WQKV];
+    return (block_product) { .id = BLOCK_FORWARD * BLOCK_WEIGHTS + BLOCK_QKV,
+                             .m = r->rows,
+                             .n = w->rows,
+                             .k = w->columns,
+                             .b_transposed = true,
+                             .drops = true,
+                             .a = r->at.n1,
+                             .b = r->tensors[ORDO_BLOCK_WQKV],
+                             .c = r->at.qkv };
+}
+
+static block_bits bits_of(const ordo_block_runner *r)
+{
+    return (block_bits) { &r->problem, &r->job, r->bits[0], r->keep_bits_bytes };
+}
+
+/* Both as fast as they are alone. */
 static ordo_status multiply(const pair *p)
 {
-    const ordo_block_runner *r = p->r;
-    const ordo_block_extent *w = &r->extents[ORDO_BLOCK_WQKV];
-    const block_product product = { .id = BLOCK_FORWARD * BLOCK_WEIGHTS + BLOCK_QKV,
-                                    .m = r->rows,
-                                    .n = w->rows,
-                                    .k = w->columns,
-                                    .b_transposed = true,
-                                    .drops = true,
-                                    .a = r->at.n1,
-                                    .b = r->tensors[ORDO_BLOCK_WQKV],
-                                    .c = r->at.qkv };
-    return r->ops->multiply(r->device, &product);
+    const block_product product = product_of(p->r);
+    return p->r->ops->multiply(p->r->device, &product);
 }
 
 static ordo_status make_bits(const pair *p, void *stream)
 {
-    const ordo_block_runner *r = p->r;
-    const block_bits bits = { &r->problem, &r->job, r->bits[0], r->keep_bits_bytes };
-    return ordo_block_cuda_bits(r->device, &bits, stream);
+    const block_bits bits = bits_of(p->r);
+    return ordo_block_cuda_bits(p->r->device, &bits, stream);
+}
+
+static ordo_status told(ordo_status status, const char *why)
+{
+    return status == ORDO_OK ? status : ordo_fail(status, "%s", why);
+}
+
+static bool is_beside(const pair *p)
+{
+    return p->r->job.placement == ORDO_BLOCK_PLACEMENT_BESIDE;
+}
+
+/* Both as the placement has them. */
+static ordo_status multiply_placed(const pair *p, const block_stamps *stamps)
+{
+    const block_product product = product_of(p->r);
+    char why[400] = "";
+    if (!is_beside(p))
+        return multiply(p);
+    return told(
+        p->parts.module->multiply_beside(&product, stamps, p->parts.stream, why, sizeof why), why);
+}
+
+/* What the warps beside a product have not drawn when it ends. */
+static ordo_status make_rest(const pair *p, const block_keep *keep, const block_stamps *stamps)
+{
+    char why[400] = "";
+    return told(
+        p->parts.module->keep(keep, BLOCK_KEEP_REST, stamps, p->parts.stream, why, sizeof why),
+        why);
+}
+
+static ordo_status make_bits_placed(const pair *p, void *stream)
+{
+    const block_bits bits = bits_of(p->r);
+    block_keep keep;
+    char why[400] = "";
+    if (!is_beside(p))
+        return make_bits(p, stream);
+    ORDO_TRY(ordo_block_cuda_keep(&bits, &keep));
+    return told(p->parts.module->keep(&keep, BLOCK_KEEP_BESIDE, NULL, stream, why, sizeof why),
+                why);
 }
 
 static ordo_status attend(const pair *p, bool drops, bool given, bool backward)
@@ -67,13 +118,42 @@ static ordo_status attend(const pair *p, bool drops, bool given, bool backward)
 static ordo_status wait_for(const pair *p, void *stream, void *event)
 {
     char why[400] = "";
-    const ordo_status status = p->parts.module->wait(stream, event, why, sizeof why);
-    return status == ORDO_OK ? status : ordo_fail(status, "%s", why);
+    return told(p->parts.module->wait(stream, event, why, sizeof why), why);
 }
 
 /* ---- times ---- */
 
-enum { PRODUCT, BITS, THEN, BOTH, ATTENTION, DROPPING, FUSED, BACKWARD, BACKWARD_DROPPING, KINDS };
+enum {
+    PRODUCT,
+    BITS,
+    THEN,
+    BOTH,
+    ROOM,
+    SMALL,
+    ATTENTION,
+    DROPPING,
+    FUSED,
+    BACKWARD,
+    BACKWARD_DROPPING,
+    KINDS
+};
+
+static ordo_status launch_both(const pair *p)
+{
+    const block_bits bits = bits_of(p->r);
+    block_keep keep;
+    ORDO_TRY(ordo_block_cuda_keep(&bits, &keep));
+    ORDO_TRY(ordo_device_event_record(p->first_end, p->parts.stream));
+    ORDO_TRY(wait_for(p, p->parts.side, p->first_end));
+    /* First what would not find room afterwards: small blocks on a second stream take whole
+     * multiprocessors, and beside a product there is one for each. */
+    if (is_beside(p))
+        ORDO_TRY(make_bits_placed(p, p->parts.side));
+    ORDO_TRY(multiply_placed(p, NULL));
+    ORDO_TRY(is_beside(p) ? make_rest(p, &keep, NULL) : make_bits_placed(p, p->parts.side));
+    ORDO_TRY(ordo_device_event_record(p->second_end, p->parts.side));
+    return wait_for(p, p->parts.stream, p->second_end);
+}
 
 static ordo_status launch(const pair *p, int kind)
 {
@@ -81,13 +161,9 @@ static ordo_status launch(const pair *p, int kind)
     case PRODUCT: return multiply(p);
     case BITS: return make_bits(p, p->parts.stream);
     case THEN: ORDO_TRY(multiply(p)); return make_bits(p, p->parts.stream);
-    case BOTH:
-        ORDO_TRY(ordo_device_event_record(p->first_end, p->parts.stream));
-        ORDO_TRY(wait_for(p, p->parts.side, p->first_end));
-        ORDO_TRY(multiply(p)); /* first: it has its multiprocessors before small blocks take them */
-        ORDO_TRY(make_bits(p, p->parts.side));
-        ORDO_TRY(ordo_device_event_record(p->second_end, p->parts.side));
-        return wait_for(p, p->parts.stream, p->second_end);
+    case BOTH: return launch_both(p);
+    case ROOM: return multiply_placed(p, NULL);
+    case SMALL: return make_bits_placed(p, p->parts.stream);
     case ATTENTION: return attend(p, false, false, false);
     case DROPPING: return attend(p, true, true, false);
     case FUSED: return attend(p, true, false, false);
@@ -125,6 +201,8 @@ static int launches(double interval, double once)
 
 static bool has(const ordo_block_runner *r, int kind)
 {
+    if (kind == ROOM || kind == SMALL)
+        return r->job.placement == ORDO_BLOCK_PLACEMENT_BESIDE;
     if (kind == FUSED)
         return ordo_block_has_mode(&r->job, ORDO_BLOCK_FUSED);
     return r->job.backward || (kind != BACKWARD && kind != BACKWARD_DROPPING);
@@ -158,7 +236,7 @@ static ordo_status time_beside(const pair *p, int products, int sets, double *of
     ORDO_TRY(wait_for(p, p->parts.side, p->begin));
     for (int i = 0, j = 0; i < products || j < sets;) { /* feed both streams evenly */
         const bool first = j >= sets || (i < products && (double)i / products <= (double)j / sets);
-        ORDO_TRY(first ? multiply(p) : make_bits(p, p->parts.side));
+        ORDO_TRY(first ? multiply_placed(p, NULL) : make_bits_placed(p, p->parts.side));
         i += first;
         j += !first;
     }
@@ -178,9 +256,10 @@ static ordo_status measure(const pair *p, double seconds, ordo_block_interferenc
     ORDO_TRY(make_bits(p, p->parts.stream)); /* for attention that reads it */
     ORDO_TRY(time_kinds(p, interval, kinds));
     const int products = launches(interval, kinds[PRODUCT]), sets = launches(interval, kinds[BITS]);
+    const int longer = is_beside(p) ? 48 : 3; /* four warps take up to 16 times as long */
     for (int i = 0; i < REPEATS; i++) {
         ORDO_TRY(time_beside(p, products, 3 * sets, &product_beside[i], &ignored));
-        ORDO_TRY(time_beside(p, 3 * products, sets, &ignored, &bits_beside[i]));
+        ORDO_TRY(time_beside(p, longer * products, sets, &ignored, &bits_beside[i]));
     }
     *out = (ordo_block_interference) { .product = kinds[PRODUCT],
                                        .bits = kinds[BITS],
@@ -192,7 +271,9 @@ static ordo_status measure(const pair *p, double seconds, ordo_block_interferenc
                                        .dropping = kinds[DROPPING],
                                        .fused = kinds[FUSED],
                                        .backward = kinds[BACKWARD],
-                                       .backward_dropping = kinds[BACKWARD_DROPPING] };
+                                       .backward_dropping = kinds[BACKWARD_DROPPING],
+                                       .room = kinds[ROOM],
+                                       .small = kinds[SMALL] };
     snprintf(out->algorithm, sizeof out->algorithm, "ordo");
     if (p->r->job.gemm == ORDO_BLOCK_GEMM_CUBLASLT)
         p->parts.module->describe(p->parts.cuda, BLOCK_FORWARD * BLOCK_WEIGHTS + BLOCK_QKV,
@@ -249,59 +330,69 @@ ordo_status ordo_block_interfere(ordo_block_runner *r, double seconds,
 
 /* ---- trace ---- */
 
-enum { WARPS = 132 * 128, MARKS = 2 };
+enum { WARPS = 1 << 15, BLOCKS = 512, MARKS = 2 }; /* for 256 multiprocessors */
+
+/* As it is on the device. */
+typedef struct trace_notes {
+    block_stamp warps[WARPS];   /* that made bits */
+    block_stamp blocks[BLOCKS]; /* of the product, unless the placement is stream */
+    uint64_t around[MARKS];     /* the product */
+} trace_notes;
 
 typedef struct traced {
-    block_stamp *stamps; /* stamps of the warps, on the device */
-    uint64_t *marks;     /* around the product, on the device */
+    trace_notes *notes, host;
     uint32_t *words;
-    block_stamp host[WARPS];
-    uint64_t around[MARKS];
 } traced;
+
+/* Bits by warps of placement stream, or of the placement if a product runs beside them. */
+static ordo_status launch_traced(const pair *p, const traced *t, bool product, bool dropout)
+{
+    const block_cuda_module *module = p->parts.module;
+    const bool together = product && dropout;
+    const bool beside = together && is_beside(p);
+    const block_stamps stamps = { t->notes->blocks, t->notes->warps };
+    const block_stamps rest = { NULL, t->notes->warps + WARPS / 2 };
+    const block_bits bits = bits_of(p->r);
+    block_keep keep;
+    char why[400] = "";
+    ORDO_TRY(ordo_block_cuda_keep(&bits, &keep));
+    keep.words = t->words;
+    keep.causal = false;
+    ORDO_TRY(ordo_device_event_record(p->begin, p->parts.stream));
+    ORDO_TRY(wait_for(p, p->parts.side, p->begin));
+    if (beside)
+        ORDO_TRY(told(
+            module->keep(&keep, BLOCK_KEEP_BESIDE, &stamps, p->parts.side, why, sizeof why), why));
+    if (product) {
+        uint64_t *around = t->notes->around;
+        ORDO_TRY(told(module->stamp(&around[0], p->parts.stream, why, sizeof why), why));
+        ORDO_TRY(multiply_placed(p, &stamps));
+        ORDO_TRY(told(module->stamp(&around[1], p->parts.stream, why, sizeof why), why));
+    }
+    if (beside)
+        ORDO_TRY(make_rest(p, &keep, &rest));
+    else if (dropout)
+        ORDO_TRY(told(
+            module->keep(&keep, BLOCK_KEEP_ALONE, &stamps, p->parts.side, why, sizeof why), why));
+    return ORDO_OK;
+}
 
 static ordo_status run_traced(const pair *p, traced *t, bool product, bool dropout)
 {
-    const ordo_block_runner *r = p->r;
-    const ordo_problem *problem = &r->problem;
-    const ordo_dropout_call call = ordo_block_drop_call(&r->job);
-    ordo_dropout_info info;
-    char why[400] = "";
-    ordo_status status = ORDO_OK;
-    ORDO_TRY(ordo_dropout_query(problem, &call, &info));
-    const int64_t down = (problem->q_len + 15) / 16, across = (problem->q_len + 127) / 128;
-    const block_traced bits = { .words = t->words,
-                                .blocks = info.blocks,
-                                .across = across,
-                                .head_blocks = down * across,
-                                .seed = r->job.seed,
-                                .offset = r->job.offset,
-                                .threshold = (uint32_t)info.threshold,
-                                .warps = WARPS,
-                                .stamps = t->stamps };
-    ORDO_TRY(ordo_device_event_record(p->begin, p->parts.stream));
-    ORDO_TRY(wait_for(p, p->parts.side, p->begin));
-    if (product) {
-        status = p->parts.module->stamp(&t->marks[0], p->parts.stream, why, sizeof why);
-        if (status == ORDO_OK)
-            ORDO_TRY(multiply(p));
-        if (status == ORDO_OK)
-            status = p->parts.module->stamp(&t->marks[1], p->parts.stream, why, sizeof why);
-    }
-    if (dropout && status == ORDO_OK)
-        status = p->parts.module->traced_bits(&bits, p->parts.side, why, sizeof why);
-    if (status != ORDO_OK)
-        return ordo_fail(status, "%s", why);
+    memset(&t->host, 0, sizeof t->host);
+    ORDO_TRY(ordo_device_copy(t->notes, &t->host, sizeof t->host, p->parts.stream));
+    ORDO_TRY(launch_traced(p, t, product, dropout));
     ORDO_TRY(ordo_device_synchronise(p->parts.stream));
     ORDO_TRY(ordo_device_synchronise(p->parts.side));
-    ORDO_TRY(ordo_device_copy(t->around, t->marks, sizeof t->around, p->parts.stream));
-    return ordo_device_copy(t->host, t->stamps, sizeof t->host, p->parts.stream);
+    return ordo_device_copy(&t->host, t->notes, sizeof t->host, p->parts.stream);
 }
 
 static uint64_t first_begin(const traced *t)
 {
     uint64_t first = UINT64_MAX;
     for (int i = 0; i < WARPS; i++)
-        first = t->host[i].begin < first ? t->host[i].begin : first;
+        if (t->host.warps[i].end && t->host.warps[i].begin < first)
+            first = t->host.warps[i].begin;
     return first;
 }
 
@@ -309,7 +400,7 @@ static uint64_t last_end(const traced *t)
 {
     uint64_t last = 0;
     for (int i = 0; i < WARPS; i++)
-        last = t->host[i].end > last ? t->host[i].end : last;
+        last = t->host.warps[i].end > last ? t->host.warps[i].end : last;
     return last;
 }
 
@@ -318,41 +409,62 @@ static double overlap(double begin, double end, double from, double to)
     return fmax(0, fmin(end, to) - fmax(begin, from));
 }
 
+/* Seconds of a warp's time that a block of the product was on its multiprocessor. */
+static double shared_time(const traced *t, const block_stamp *warp)
+{
+    double shared = 0;
+    for (int i = 0; i < BLOCKS && t->host.blocks[i].end; i++)
+        if (t->host.blocks[i].sm == warp->sm)
+            shared += overlap((double)warp->begin, (double)warp->end,
+                              (double)t->host.blocks[i].begin, (double)t->host.blocks[i].end);
+    return shared * 1e-9;
+}
+
 static void summarise(const traced *t, ordo_block_trace *out)
 {
-    const uint64_t begin = first_begin(t), end = last_end(t);
-    const uint64_t zero = begin < t->around[0] ? begin : t->around[0];
-    const uint64_t last = end > t->around[1] ? end : t->around[1];
-    bool on[4096] = { false };
-    double inside = 0, all = 0;
-    out->product_begin = (double)(t->around[0] - zero) * 1e-9;
-    out->product_end = (double)(t->around[1] - zero) * 1e-9;
+    const uint64_t *around = t->host.around, begin = first_begin(t), end = last_end(t);
+    const uint64_t zero = begin < around[0] ? begin : around[0];
+    const uint64_t last = end > around[1] ? end : around[1];
+    bool on[4096] = { false }, with[4096] = { false };
+    double inside = 0, all = 0, shared = 0;
+    out->product_begin = (double)(around[0] - zero) * 1e-9;
+    out->product_end = (double)(around[1] - zero) * 1e-9;
     out->bits_begin = (double)(begin - zero) * 1e-9;
     out->bits_end = (double)(end - zero) * 1e-9;
     out->seconds = (double)(last - zero) * 1e-9;
-    out->warps = WARPS;
     for (int i = 0; i < WARPS; i++) {
-        const double from = (double)(t->host[i].begin - zero) * 1e-9;
-        const double to = (double)(t->host[i].end - zero) * 1e-9;
-        const double part = out->seconds / ORDO_BLOCK_TRACE_POINTS;
+        const block_stamp *warp = &t->host.warps[i];
+        const uint32_t sm = warp->sm % 4096;
+        if (warp->end == 0)
+            continue;
+        const double from = (double)(warp->begin - zero) * 1e-9;
+        const double to = (double)(warp->end - zero) * 1e-9;
+        const double part = out->seconds / ORDO_BLOCK_TRACE_POINTS, both = shared_time(t, warp);
         all += to - from;
+        shared += both;
         inside += overlap(from, to, out->product_begin, out->product_end);
         for (int x = 0; x < ORDO_BLOCK_TRACE_POINTS; x++)
             out->active[x] += overlap(from, to, x * part, (x + 1) * part) / part;
-        out->sms += !on[t->host[i].sm % 4096];
-        on[t->host[i].sm % 4096] = true;
+        out->warps++;
+        out->sms += !on[sm];
+        on[sm] = true;
+        out->shared_sms += both > 0 && !with[sm];
+        with[sm] |= both > 0;
     }
     out->inside = all > 0 ? inside / all : 0;
+    out->shared = all > 0 ? shared / all : 0;
 }
 
-/* Whether the kernel of the trace, which knows no causal mask, made the words of libordo. */
+/* Whether the kernels of the trace, which know no causal mask, made the words of others. */
 static ordo_status compare_words(const pair *p, const traced *t, bool *same)
 {
     const ordo_block_runner *r = p->r;
     ordo_dropout_call call = ordo_block_drop_call(&r->job);
     call.visible_only = 0;
-    ORDO_TRY(ordo_dropout_fill_device(&r->problem, &call, r->bits[0], r->keep_bits_bytes,
-                                      p->parts.stream));
+    ORDO_TRY(r->job.generator == ORDO_GENERATOR_COMPARE
+                 ? make_bits(p, p->parts.stream)
+                 : ordo_dropout_fill_device(&r->problem, &call, r->bits[0], r->keep_bits_bytes,
+                                            p->parts.stream));
     return ordo_device_equal(r->bits[0], t->words, r->keep_bits_bytes, p->parts.stream, same);
 }
 
@@ -360,7 +472,7 @@ static ordo_status trace_with(const pair *p, traced *t, ordo_block_trace *out)
 {
     for (int i = 0; i < 3; i++) /* the last of three: warm */
         ORDO_TRY(run_traced(p, t, true, false));
-    out->product_alone = (double)(t->around[1] - t->around[0]) * 1e-9;
+    out->product_alone = (double)(t->host.around[1] - t->host.around[0]) * 1e-9;
     for (int i = 0; i < 3; i++)
         ORDO_TRY(run_traced(p, t, false, true));
     out->bits_alone = (double)(last_end(t) - first_begin(t)) * 1e-9;
@@ -372,23 +484,19 @@ static ordo_status trace_with(const pair *p, traced *t, ordo_block_trace *out)
 
 static ordo_status trace_pair(const pair *p, ordo_block_trace *out)
 {
-    void *stamps = NULL, *marks = NULL, *words = NULL;
+    void *notes = NULL, *words = NULL;
     traced *t = calloc(1, sizeof *t);
     ordo_status status = t ? ORDO_OK : ordo_fail(ORDO_ERR_MEMORY, "trace: %zu bytes", sizeof *t);
     if (status == ORDO_OK)
-        status = ordo_device_alloc(&stamps, sizeof t->host);
-    if (status == ORDO_OK)
-        status = ordo_device_alloc(&marks, sizeof t->around);
+        status = ordo_device_alloc(&notes, sizeof t->host);
     if (status == ORDO_OK)
         status = ordo_device_alloc(&words, p->r->keep_bits_bytes);
     if (status == ORDO_OK) {
-        t->stamps = stamps;
-        t->marks = marks;
+        t->notes = notes;
         t->words = words;
         status = trace_with(p, t, out);
     }
-    (void)ordo_device_free(stamps); /* a fault has been reported by then */
-    (void)ordo_device_free(marks);
+    (void)ordo_device_free(notes); /* a fault has been reported by then */
     (void)ordo_device_free(words);
     free(t);
     return status;
@@ -400,11 +508,10 @@ ordo_status ordo_block_trace_run(ordo_block_runner *r, ordo_block_trace *trace)
     ORDO_TRY(check_device(r));
     if (trace == NULL)
         return ordo_fail(ORDO_ERR_ARGUMENT, "trace: is NULL");
-    if (r->job.generator != ORDO_GENERATOR_SLICED || r->job.rounds != 7 || r->job.bits != 8)
+    if (r->job.generator != ORDO_GENERATOR_COMPARE && r->job.bits != 8)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "rounds %d, bits %d: a trace makes bits of generator "
-                         "sliced with 7 and 8",
-                         r->job.rounds, r->job.bits);
+                         "bits %d: a trace makes 8 of generator sliced, or those of compare",
+                         r->job.bits);
     *trace = (ordo_block_trace) { 0 };
     ordo_status status = open_pair(&p, r);
     if (status == ORDO_OK)

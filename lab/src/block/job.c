@@ -29,6 +29,13 @@ const char *ordo_block_beside_name(ordo_block_beside beside)
     return index < sizeof names / sizeof names[0] ? names[index] : "unknown";
 }
 
+const char *ordo_block_placement_name(ordo_block_placement placement)
+{
+    static const char *const names[] = { "stream", "beside" };
+    const unsigned index = (unsigned)placement;
+    return index < sizeof names / sizeof names[0] ? names[index] : "unknown";
+}
+
 /* ---- checks ---- */
 
 static ordo_status check_shape(ordo_block_job *job)
@@ -176,6 +183,27 @@ static ordo_status check_generator(ordo_block_job *job)
     return ORDO_OK;
 }
 
+static ordo_status check_placement(const ordo_block_job *job)
+{
+    const char *name = ordo_block_placement_name(job->placement);
+    ORDO_TRY(ordo_check_range("placement", job->placement, 0, ORDO_BLOCK_PLACEMENT_BESIDE));
+    if (job->placement == ORDO_BLOCK_PLACEMENT_STREAM)
+        return ORDO_OK;
+    if (job->backend != ORDO_BACKEND_CUDA)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "placement %s: only backend cuda has it", name);
+    if (job->gemm == ORDO_BLOCK_GEMM_CUBLASLT)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "placement %s: kernels of gemm cublaslt leave no room; expected ordo",
+                         name);
+    if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "placement %s: dropout mode pipelined has placement stream only", name);
+    if (job->generator != ORDO_GENERATOR_COMPARE && job->bits != 8)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "placement %s: bits %d; expected 8", name,
+                         job->bits);
+    return ORDO_OK;
+}
+
 /* ---- what follows from a job ---- */
 
 /* The generator `compare` and experiments with rounds only replace the bits: the plan knows the
@@ -277,6 +305,7 @@ ordo_status ordo_block_job_resolve(const ordo_block_job *in, ordo_block_job *out
     ORDO_TRY(check_shape(out));
     ORDO_TRY(check_modes(out));
     ORDO_TRY(check_generator(out));
+    ORDO_TRY(check_placement(out));
     ORDO_TRY(ordo_check_range("threads", out->threads, 0, 1024));
     return check_bits(out);
 }

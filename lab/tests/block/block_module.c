@@ -158,22 +158,28 @@ static ordo_status add(void *sum, const void *a, const void *b, int64_t count, v
     return ORDO_OK;
 }
 
-static ordo_status compare_bits(const block_compare *b, void *stream, char *why, size_t n)
+static uint32_t compare_word(const block_keep *b, uint64_t w)
 {
-    (void)stream, (void)why, (void)n;
-    for (uint64_t w = 0; w < b->count; w++) {
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < 32; i++) {
-            const uint64_t draw = w * 8 + i / 4;
-            const ordo_philox_words counter = { { (uint32_t)draw, (uint32_t)(draw >> 32),
-                                                  (uint32_t)b->offset, 0 } };
-            const ordo_philox_words words =
-                ordo_philox(counter, (uint32_t)b->seed, (uint32_t)(b->seed >> 32), b->rounds);
-            kept |= (uint32_t)(words.w[i % 4] < b->limit) << i;
-        }
-        b->words[w] = kept;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < 32; i++) {
+        const uint64_t draw = w * 8 + i / 4;
+        const ordo_philox_words counter = { { (uint32_t)draw, (uint32_t)(draw >> 32),
+                                              (uint32_t)b->offset, 0 } };
+        const ordo_philox_words words =
+            ordo_philox(counter, (uint32_t)b->seed, (uint32_t)(b->seed >> 32), b->rounds);
+        kept |= (uint32_t)(words.w[i % 4] < b->threshold) << i;
     }
-    return ORDO_OK;
+    return kept;
+}
+
+static uint32_t sliced_word(const block_keep *b, uint64_t w)
+{
+    const ordo_keep keep = { b->seed, b->offset, b->rounds, 8, b->threshold, ORDO_KEYING_ORDO };
+    const uint64_t down = (uint64_t)(b->seq + 15) / 16, across = (uint64_t)(b->seq + 127) / 128;
+    const uint64_t block = w / 64, place = block % (down * across), lane = w % 64;
+    return ordo_keep_word(&keep, (uint32_t)(block / (down * across)),
+                          (uint32_t)(place / across * 16 + lane / 2 / 4 + lane % 2 * 8),
+                          (uint32_t)(place % across), (uint32_t)(lane / 2 % 4));
 }
 
 static uint64_t now(void)
@@ -183,23 +189,33 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static ordo_status traced_bits(const block_traced *b, void *stream, char *why, size_t n)
+enum { PROCESSORS = 132 };
+
+static ordo_status keep(const block_keep *b, block_keep_part part, const block_stamps *stamps,
+                        void *stream, char *why, size_t n)
 {
     (void)stream, (void)why, (void)n;
-    const ordo_keep keep = { b->seed, b->offset, 7, 8, b->threshold, ORDO_KEYING_ORDO };
-    for (int warp = 0; warp < b->warps; warp++) {
-        b->stamps[warp] = (block_stamp) { .begin = now(), .sm = (uint32_t)warp % 132 };
-        for (uint64_t block = (uint64_t)warp; block < b->blocks; block += (uint64_t)b->warps)
-            for (uint32_t lane = 0; lane < 64; lane++) {
-                const uint64_t place = block % (uint64_t)b->head_blocks;
-                const uint32_t row =
-                    (uint32_t)(place / (uint64_t)b->across) * 16 + lane / 2 / 4 + lane % 2 * 8;
-                b->words[block * 64 + lane] =
-                    ordo_keep_word(&keep, (uint32_t)(block / (uint64_t)b->head_blocks), row,
-                                   (uint32_t)(place % (uint64_t)b->across), lane / 2 % 4);
-            }
-        b->stamps[warp].end = now();
+    const uint64_t warps = PROCESSORS * (part == BLOCK_KEEP_BESIDE ? 4u : 64u);
+    for (uint64_t warp = 0; warp < warps && part != BLOCK_KEEP_REST; warp++) {
+        const uint64_t begin = now();
+        for (uint64_t w = warp; w < b->count; w += warps)
+            b->words[w] =
+                b->generator == ORDO_GENERATOR_COMPARE ? compare_word(b, w) : sliced_word(b, w);
+        if (stamps)
+            stamps->warps[warp] =
+                (block_stamp) { .begin = begin, .end = now(), .sm = (uint32_t)warp % PROCESSORS };
     }
+    return ORDO_OK;
+}
+
+static ordo_status multiply_beside(const block_product *p, const block_stamps *stamps, void *stream,
+                                   char *why, size_t n)
+{
+    const uint64_t begin = now();
+    block_cuda none = { .options = { 0 } };
+    multiply(&none, p, stream, why, n);
+    for (uint32_t i = 0; stamps && i < PROCESSORS; i++)
+        stamps->blocks[i] = (block_stamp) { .begin = begin, .end = now(), .sm = i };
     return ORDO_OK;
 }
 
@@ -231,8 +247,8 @@ const block_cuda_module *ordo_block_cuda_table(void)
                                              activate,
                                              activate_gradient,
                                              add,
-                                             compare_bits,
-                                             traced_bits,
+                                             keep,
+                                             multiply_beside,
                                              stamp,
                                              wait_event };
     return &table;

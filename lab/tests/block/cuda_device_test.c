@@ -63,6 +63,36 @@ TEST(all_modes_that_drop_have_the_same_bits)
     }
 }
 
+/* Kernels of products that leave room are the library's own. */
+TEST(placements_have_the_same_bits)
+{
+    NEED_DEVICE();
+    for (int which = 0; which < 16; which++) {
+        static const int rounds[] = { 7, 10, 3, 5 };
+        ordo_block_job job = device_job();
+        job.generator = which & 1 ? ORDO_GENERATOR_COMPARE : ORDO_GENERATOR_SLICED;
+        job.rounds = rounds[which / 2 % 4];
+        job.bare = which >= 8;
+        job.causal = which & 2;
+        job.modes = 1u << ORDO_BLOCK_SEQUENTIAL | 1u << ORDO_BLOCK_OVERLAPPED |
+                    1u << ORDO_BLOCK_OVERLAPPED_QKV;
+        uint64_t first = 0;
+        for (int placement = 0; placement <= ORDO_BLOCK_PLACEMENT_BESIDE; placement++) {
+            job.placement = (ordo_block_placement)placement;
+            job.regenerate = placement == ORDO_BLOCK_PLACEMENT_BESIDE && which & 4;
+            ordo_block_runner *runner = runner_of(&job);
+            if (runner == NULL)
+                return;
+            first = placement ? first : run(runner, ORDO_BLOCK_SEQUENTIAL);
+            for (int turn = 0; turn < 3; turn++) {
+                CHECK(run(runner, ORDO_BLOCK_OVERLAPPED) == first);
+                CHECK(run(runner, ORDO_BLOCK_OVERLAPPED_QKV) == first);
+            }
+            ordo_block_runner_destroy(runner);
+        }
+    }
+}
+
 static double relative_error(ordo_block_runner *got, ordo_block_runner *expected,
                              ordo_block_tensor tensor)
 {
@@ -119,6 +149,21 @@ TEST(a_trace_makes_the_same_bits_and_interference_is_measured)
 {
     NEED_DEVICE();
     ordo_block_job job = device_job();
+    job.causal = false;
+    for (int which = 1; which < 4; which++) { /* placements, generators */
+        job.placement = (ordo_block_placement)(which / 2);
+        job.generator = which & 1 ? ORDO_GENERATOR_COMPARE : ORDO_GENERATOR_SLICED;
+        job.modes = 1u << ORDO_BLOCK_OVERLAPPED;
+        ordo_block_runner *placed = runner_of(&job);
+        ordo_block_trace trace;
+        if (placed == NULL)
+            return;
+        CHECK_INT(ordo_block_trace_run(placed, &trace), ORDO_OK);
+        CHECK(trace.same_words && trace.warps > 0);
+        CHECK(trace.shared_sms == 0 || job.placement == ORDO_BLOCK_PLACEMENT_BESIDE);
+        ordo_block_runner_destroy(placed);
+    }
+    job = device_job();
     job.causal = false;
     ordo_block_runner *runner = runner_of(&job);
     ordo_block_trace trace;

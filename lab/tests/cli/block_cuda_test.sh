@@ -53,6 +53,25 @@ is digests_equal true
 refuses 3 "dropout mode fused" block --device cuda $shape --generator compare --dropout-mode fused
 refuses 3 "dropout mode pipelined" block --device cuda $shape --generator compare --dropout-mode pipelined
 
+# Beside products: the same bits, of every generator; what has no room is refused by name.
+placed="$shape --placement beside"
+for more in "" "--overlap out" "--overlap qkv" "--backward-bits regenerate"; do
+    # shellcheck disable=SC2086
+    json block --device cuda $placed $more
+    is digests_equal true
+    is placement '"beside"'
+    [ "$(field digest_dw)" = "$(cat "$work/dw")" ] || fail "placement beside $more changes digest_dw"
+done
+json block --device cuda $placed --generator compare --rounds 5
+is digests_equal true
+json block --device cuda $placed --interference --trace --time 0.01
+grep -q '"same_words": true' "$out" || fail "placement beside: the trace made other words"
+grep -q '"room_ms": 0\.[0-9]*[1-9]' "$out" || fail "placement beside: no time of the product with room"
+refuses 3 "placement beside: kernels of gemm cublaslt leave no room" block --device cuda $placed --gemm cublaslt
+refuses 3 "placement beside: dropout mode pipelined" block --device cuda $placed --dropout-mode pipelined
+refuses 3 "placement beside: bits 4" block --device cuda $placed --bits 4
+refuses 3 "placement beside: only backend cuda" block $placed
+
 # Measurements.
 json block --device cuda $shape --interference --trace --time 0.01
 for name in product_ms bits_ms product_beside_ms bits_beside_ms then_ms both_ms attention_ms dropping_ms fused_ms \
@@ -62,7 +81,7 @@ done
 grep -q '"same_words": true' "$out" || fail "the trace made other words"
 status 0 block --device cuda $shape --interference --trace --time 0.01
 prints "of the bits is hidden"
-prints "16896 warps on 132 SMs"
+prints "8448 warps on 132 SMs"
 
 refuses 3 "precision f32: backend cuda multiplies bf16 and fp8" block --device cuda $shape --precision f32
 refuses 2 "the products of cuda need multiples of 8" block --device cuda --seq 9 --embed 128 --heads 2

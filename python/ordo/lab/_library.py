@@ -97,6 +97,7 @@ PROTOTYPES: dict[str, Prototype] = {
     "ordo_block_trace_run": (RESULT, [HANDLE, POINTER(s.ordo_block_trace)]),
     "ordo_block_mode_name": (c_char_p, [c_int]),
     "ordo_block_beside_name": (c_char_p, [c_int]),
+    "ordo_block_placement_name": (c_char_p, [c_int]),
     # ordo/lab/ranks.h
     "ordo_rank_timeline_create": (RESULT, [POINTER(HANDLE), POINTER(s.ordo_rank_problem), c_int]),
     "ordo_rank_timeline_destroy": (None, [HANDLE]),

@@ -512,6 +512,7 @@ class ordo_block_job(Struct):
         ("sm_target", c_int),
         ("small_tiles", c_bool),
         ("gemm", c_int),
+        ("placement", c_int),
     ]
 
 
@@ -564,6 +565,8 @@ class ordo_block_interference(Struct):
         ("fused", c_double),
         ("backward", c_double),
         ("backward_dropping", c_double),
+        ("room", c_double),
+        ("small", c_double),
         ("algorithm", c_char * 64),
     ]
 
@@ -580,6 +583,8 @@ class ordo_block_trace(Struct):
         ("inside", c_double),
         ("warps", c_int),
         ("sms", c_int),
+        ("shared", c_double),
+        ("shared_sms", c_int),
         ("same_words", c_bool),
         ("active", c_double * TRACE_POINTS),
     ]

@@ -48,6 +48,14 @@ typedef enum ordo_block_gemm {
     ORDO_BLOCK_GEMM_CUBLASLT = 1 /* only on cuda; fp8, sm_target and small_tiles need it */
 } ordo_block_gemm;
 
+/* What makes keep bits during products, in the modes overlapped (only on cuda; the default on the
+ * cpu, too). The bits are the same. */
+typedef enum ordo_block_placement {
+    ORDO_BLOCK_PLACEMENT_STREAM = 0, /* a second stream, whenever the device has room for it */
+    ORDO_BLOCK_PLACEMENT_BESIDE = 1  /* one small block per multiprocessor, for which the kernels of
+                                        the products leave room, and what is left when they end */
+} ordo_block_placement;
+
 /* A block and how it is run. A zeroed field means its default. */
 typedef struct ordo_block_job {
     size_t size;              /* sizeof(ordo_block_job) */
@@ -80,6 +88,9 @@ typedef struct ordo_block_job {
     bool small_tiles;
 
     ordo_block_gemm gemm;
+
+    /* Beside: with products of ordo, and generator compare or 8 bits per element; not pipelined. */
+    ordo_block_placement placement;
 } ordo_block_job;
 
 #define ORDO_BLOCK_JOB_INIT ORDO_SIZED(ordo_block_job)
@@ -178,14 +189,16 @@ ORDO_API ordo_status ordo_block_measure(ordo_block_runner *runner, const ordo_bl
 /* Seconds of one QKV projection, of the keep bits of one pass and of attention, alone and beside
  * each other: medians in steady state. A job with dropout and a mode that keeps bits. */
 typedef struct ordo_block_interference {
-    double product, bits;  /* each alone */
+    double product, bits;  /* each alone, as fast as it is */
     double product_beside; /* while bits are made all the time */
     double bits_beside;    /* while products run all the time */
     double then, both; /* one product and the bits of a pass: one after the other, and together */
     double attention, dropping;         /* forward, without dropout and with given bits */
     double fused;                       /* with bits made inside; 0 if not among the modes */
     double backward, backward_dropping; /* the same backward; 0 without backward pass */
-    char algorithm[64];                 /* algorithm of the product, as cuBLASLt numbers it */
+    double room, small; /* placement beside: alone, the product that leaves room, and the bits by
+                           the block that fits into it; else 0 */
+    char algorithm[64]; /* algorithm of the product, as cuBLASLt numbers it */
 } ordo_block_interference;
 
 /* Measure for about `seconds` in all. Returns ORDO_ERR_UNSUPPORTED on the cpu. */
@@ -193,25 +206,29 @@ ORDO_API ordo_status ordo_block_interfere(ordo_block_runner *runner, double seco
                                           ordo_block_interference *interference);
 
 /* One QKV projection and the keep bits of one pass at the same time, by the clock of the device:
- * the product between two marks on its stream, the bits by a kernel that notes when each of its
- * warps began and ended. That kernel makes the words of ordo/dropout.h with 7 rounds and 8 bits. */
+ * the product between two marks on its stream, the bits by kernels that note when and where each
+ * warp began and ended; with placement beside, blocks of the product note that, too. A job with 8
+ * bits per element, or generator compare. */
 enum { ORDO_BLOCK_TRACE_POINTS = 64 };
 typedef struct ordo_block_trace {
     double product_alone, bits_alone;                        /* seconds, measured in the same way */
     double product_begin, product_end, bits_begin, bits_end; /* from the first of all begins */
     double seconds;                                          /* until the last of all ends */
-    double inside;   /* share of the warps' time between the marks of the product */
-    int warps, sms;  /* warps that made bits, and multiprocessors that they ran on */
-    bool same_words; /* as libordo made */
+    double inside;  /* share of the warps' time between the marks of the product */
+    int warps, sms; /* warps that made bits, and multiprocessors that they ran on */
+    double shared;  /* share of the warps' time with a block of the product on the multiprocessor */
+    int shared_sms; /* multiprocessors that had both at the same time; placement stream: 0 */
+    bool same_words;                        /* as a separate kernel makes */
     double active[ORDO_BLOCK_TRACE_POINTS]; /* warps that ran, on average in equal parts of it */
 } ordo_block_trace;
 
 ORDO_API ordo_status ordo_block_trace_run(ordo_block_runner *runner, ordo_block_trace *trace);
 
 /* Names as the command spells them: "none", "sequential", ..., "overlapped-qkv"; "qkv", "out",
- * "mlp", "all". */
+ * "mlp", "all"; "stream", "beside". */
 ORDO_API const char *ordo_block_mode_name(ordo_block_mode mode);
 ORDO_API const char *ordo_block_beside_name(ordo_block_beside beside);
+ORDO_API const char *ordo_block_placement_name(ordo_block_placement placement);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define ORDO_BLOCK_CUDA_ABI   2
+#define ORDO_BLOCK_CUDA_ABI   3
 #define ORDO_BLOCK_CUDA_ENTRY "ordo_block_cuda_table"
 
 typedef struct block_cuda block_cuda; /* cuBLASLt and its memory, on one device */
@@ -25,33 +25,38 @@ typedef struct block_cuda_options {
     bool small_tiles;
 } block_cuda_options;
 
-/* Keep bits of the generator `compare`: a word of 32 elements kept if their draw is below limit. */
-typedef struct block_compare {
+/* Keep bits of one dense problem without a shard: generator sliced with 8 bits per element, or
+ * compare. */
+typedef struct block_keep {
     uint32_t *words;
-    uint64_t count; /* words */
-    uint64_t seed, offset;
-    uint32_t limit;
+    uint64_t count; /* words; compare makes all of them */
+    ordo_generator generator;
     int rounds; /* 3, 5, 7 or 10 */
-} block_compare;
+    uint64_t seed, offset;
+    uint32_t threshold; /* sliced: of 256; compare: a draw below it keeps */
+    int64_t heads, seq; /* sliced: heads of all sequences; rows and columns of one */
+    bool causal;        /* sliced: blocks that a causal mask hides are left out */
+} block_keep;
 
-/* When and where the warps of a traced generator ran: nanoseconds of the device's clock. */
+/* When and where a warp made bits, or a block a product: nanoseconds of the device's clock. */
 typedef struct block_stamp {
-    uint64_t begin, end;
+    uint64_t begin, end; /* 0: not used */
     uint32_t sm, pad;
 } block_stamp;
 
-/* Keep bits of the generator sliced with 7 rounds and 8 bits of one dense problem, by a kernel that
- * notes a stamp per warp: the same words as libordo's. Each of `warps` warps, one per block of the
- * grid, takes every warps-th block of words. */
-typedef struct block_traced {
-    uint32_t *words;
-    uint64_t blocks; /* blocks of words */
-    int64_t across, head_blocks;
-    uint64_t seed, offset;
-    uint32_t threshold;
-    int warps;
-    block_stamp *stamps; /* one per warp */
-} block_traced;
+/* For stamps, in memory of the device, or NULL. */
+typedef struct block_stamps {
+    block_stamp *blocks; /* of a product: one per multiprocessor at most */
+    block_stamp *warps;  /* that make bits */
+} block_stamps;
+
+/* Bits are drawn unit by unit from one count per device, so that several kernels can make one set.
+ */
+typedef enum block_keep_part {
+    BLOCK_KEEP_ALONE,  /* all, as fast as the device can */
+    BLOCK_KEEP_BESIDE, /* all, by one block of four warps of 32 registers per multiprocessor */
+    BLOCK_KEEP_REST    /* what no kernel launched before has drawn, as fast as the device can */
+} block_keep_part;
 
 typedef struct block_cuda_module {
     uint32_t abi, size; /* ORDO_BLOCK_CUDA_ABI, sizeof(block_cuda_module) */
@@ -74,8 +79,14 @@ typedef struct block_cuda_module {
     ordo_status (*add)(void *sum, const void *a, const void *b, int64_t count, void *stream,
                        char *why, size_t n);
 
-    ordo_status (*compare_bits)(const block_compare *bits, void *stream, char *why, size_t n);
-    ordo_status (*traced_bits)(const block_traced *bits, void *stream, char *why, size_t n);
+    /* Keep bits. One set at a time. */
+    ordo_status (*keep)(const block_keep *keep, block_keep_part part, const block_stamps *stamps,
+                        void *stream, char *why, size_t n);
+
+    /* A product with the bits of libordo's, by a kernel that leaves room for one block of
+     * BLOCK_KEEP_BESIDE on every multiprocessor. */
+    ordo_status (*multiply_beside)(const block_product *p, const block_stamps *stamps, void *stream,
+                                   char *why, size_t n);
     ordo_status (*stamp)(uint64_t *nanoseconds, void *stream, char *why, size_t n);
 
     /* What follows on the stream waits for the event, a cudaEvent_t. */

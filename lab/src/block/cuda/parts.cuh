@@ -58,9 +58,7 @@ ordo_status block_cuda_norm(const block_norm *norm, void *stream, char *why, siz
 ordo_status block_cuda_norm_gradient(block_cuda *c, const block_norm_gradient *norm, void *stream,
                                      char *why, size_t n);
 
-/* bits.cu */
-ordo_status block_cuda_compare_bits(const block_compare *bits, void *stream, char *why, size_t n);
-ordo_status block_cuda_traced_bits(const block_traced *bits, void *stream, char *why, size_t n);
+/* streams.cu */
 ordo_status block_cuda_stamp(uint64_t *nanoseconds, void *stream, char *why, size_t n);
 ordo_status block_cuda_wait(void *stream, void *event, char *why, size_t n);
 

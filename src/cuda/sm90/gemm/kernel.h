@@ -197,9 +197,9 @@ ORDO_DEVICE void gemm_multiply(const ordo_gemm_args &args)
     __syncwarp();
 }
 
-/* A block of a kernel. The three warps of the producer that do not load call idle(0 .. 2). */
-template <class Z, bool F16, bool A_ROWS, bool B_ROWS, class IDLE>
-ORDO_DEVICE void gemm_block(const ordo_gemm_args &args, IDLE idle)
+/* A block of a kernel. */
+template <class Z, bool F16, bool A_ROWS, bool B_ROWS>
+ORDO_DEVICE void gemm_block(const ordo_gemm_args &args)
 {
     if (threadIdx.x == 64) {
         tma_prefetch_map(&args.a);
@@ -212,9 +212,7 @@ ORDO_DEVICE void gemm_block(const ordo_gemm_args &args, IDLE idle)
     if (threadIdx.x < 128) {
         if (Z::WARPGROUPS > 1)
             registers_down<Z::PRODUCER_REGISTERS>();
-        if (threadIdx.x >= 32)
-            idle(threadIdx.x / 32 - 1);
-        else if (elect_one())
+        if (threadIdx.x < 32 && elect_one())
             gemm_load<Z, A_ROWS, B_ROWS>(args);
         __syncwarp();
     } else {
@@ -231,7 +229,7 @@ template <class Z, bool F16, bool A_ROWS, bool B_ROWS>
 static __global__ void __cluster_dims__(Z::CLUSTER) __launch_bounds__(Z::THREADS, 1)
     gemm_kernel(const __grid_constant__ ordo_gemm_args args)
 {
-    gemm_block<Z, F16, A_ROWS, B_ROWS>(args, [](uint32_t) {});
+    gemm_block<Z, F16, A_ROWS, B_ROWS>(args);
 }
 
 template <class Z, bool F16, bool A_ROWS, bool B_ROWS> static ordo_gemm_instance gemm_instance(void)
