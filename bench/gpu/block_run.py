@@ -56,8 +56,9 @@ def job_of(what: dict, device: str):
     job.causal, job.backward = what.get("causal", False), what.get("backward", False)
     job.dropout = 0.1
     job.rounds = what["rng_rounds"]
-    # cuBLASLt there, whose products the results are of; it is refused in segments.
-    job.gemm = int(device == "cuda" and "pipelined" not in what["modes"])
+    # Unless a row says so it is cuBLASLt there, whose products the first results are of.
+    job.gemm = int(device == "cuda" and what.get("gemm") != "ordo")
+    job.placement = number_of(lib.ordo_block_placement_name, what.get("placement", "stream"))
     job.generator = number_of(lib.ordo_generator_name, what["generator"])
     job.modes = sum(1 << number_of(lib.ordo_block_mode_name, mode) for mode in what["modes"])
     job.sm_target, job.small_tiles = what.get("sm_target", 0), what.get("small_tiles", False)

@@ -34,6 +34,7 @@ static const field fields[] = {
     WORDS("state", state),
     WORDS("mask", mask),
     WORDS("overlap", overlap),
+    WORDS("placement", placement),
     WORDS("label", label),
     NUMBER("m", m),
     NUMBER("n", n),

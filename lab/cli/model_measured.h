@@ -15,7 +15,8 @@ enum { CLI_MEASURED_WORD = 32 };
 typedef struct cli_measured_row {
     char kernel[CLI_MEASURED_WORD], pass[CLI_MEASURED_WORD], precision[CLI_MEASURED_WORD],
         generator[CLI_MEASURED_WORD], keep[CLI_MEASURED_WORD], mode[CLI_MEASURED_WORD];
-    char state[CLI_MEASURED_WORD], mask[CLI_MEASURED_WORD], overlap[CLI_MEASURED_WORD], label[64];
+    char state[CLI_MEASURED_WORD], mask[CLI_MEASURED_WORD], overlap[CLI_MEASURED_WORD],
+        placement[CLI_MEASURED_WORD], label[64];
     double m, n, k, batch, heads, kv_heads, seq, kv_seq, head_dim, embed;
     double rounds, bits, dropout, read_bytes, write_bytes, elements;
     double threads, peak_flops, utilization;

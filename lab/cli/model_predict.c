@@ -8,7 +8,7 @@
 
 /* Errors are reported for each kind of kernel. */
 static const char *const groups[] = {
-    "gemm", "rng", "memory", "attention", "attention-backward", "block", "training", "other"
+    "gemm", "rng", "memory", "attention", "attention-backward", "block", "training", "part", "other"
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 _Static_assert((int)GROUPS == (int)CLI_GROUPS, "a name for each group");
@@ -133,12 +133,40 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
     return ORDO_OK;
 }
 
-/* The cores and the multiply-add rate that the row states, if it does. */
+/* The QKV projection, bits and attention alone, as Figure 13 of arXiv 2410.07531 has them. */
+static ordo_status predict_part(const ordo_model *model, const cli_measured_row *r,
+                                ordo_kernel_time *time)
+{
+    ordo_block b = ORDO_BLOCK_INIT;
+    ordo_block_report report;
+    b.precision = precision_of(r);
+    b.seq = whole(r->seq);
+    b.embed = whole(r->embed);
+    b.causal = cli_row_causal(r);
+    b.rng = rng_of(r);
+    b.beside = ORDO_BLOCK_BESIDE_QKV;
+    const ordo_status status = ordo_model_block(model, &b, &report);
+    if (status != ORDO_OK)
+        return status;
+    const double given = report.attention_given.seconds, product = report.gemm_seconds;
+    *time = report.gemm[0];
+    switch (word_of(r->mode, mode_name, ORDO_DROPOUT_MODES, -1)) {
+    case ORDO_DROPOUT_MODE_SEQUENTIAL: time->seconds = report.gemm_then_rng + given; break;
+    case ORDO_DROPOUT_MODE_OVERLAPPED: time->seconds = report.gemm_beside_rng + given; break;
+    case ORDO_DROPOUT_MODE_FUSED: time->seconds = product + report.attention_made.seconds; break;
+    default: time->seconds = product + report.attention.seconds;
+    }
+    return ORDO_OK;
+}
+
+/* What the row states: where bits were made, the cores and the multiply-add rate. */
 static ordo_status adjust(ordo_model *model, const cli_measured_row *r)
 {
     static const char *const rates[] = { "tensor_f32", "tensor_bf16", "tensor_f16" };
     ordo_status status = ORDO_OK;
-    if (strcmp(r->state, "burst") == 0)
+    if (strcmp(r->placement, "beside") == 0)
+        status = ordo_model_set(model, "coresident", 1);
+    if (status == ORDO_OK && strcmp(r->state, "burst") == 0)
         status = ordo_model_set(model, "steady", 0);
     if (status == ORDO_OK && r->overhead_seconds > 0) /* which holds the launch */
         status = ordo_model_set(model, "launch", 0);
@@ -173,6 +201,8 @@ static ordo_status predict_kernel(const ordo_model *model, const cli_measured_ro
         return ordo_model_memory(model, r->read_bytes, r->write_bytes, time);
     if (strcmp(kernel, "block") == 0 || strcmp(kernel, "training") == 0)
         return predict_block(model, r, kernel[0] == 't', time);
+    if (strcmp(kernel, "part") == 0)
+        return predict_part(model, r, time);
     const bool backward =
         strcmp(kernel, "attention-backward") == 0 || strcmp(r->pass, "backward") == 0;
     if (backward || bench || strcmp(kernel, "attention") == 0)

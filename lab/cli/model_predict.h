@@ -40,7 +40,7 @@ typedef struct cli_validation {
 } cli_validation;
 
 /* Errors are reported for each group of kernels: its name, NULL after the last. */
-enum { CLI_GROUPS = 8 };
+enum { CLI_GROUPS = 9 };
 const char *cli_validate_group(int group);
 
 static inline bool cli_row_causal(const cli_measured_row *r)

@@ -17,12 +17,13 @@ static bool same_block(const cli_measured_row *a, const cli_measured_row *b)
            strcmp(a->generator, b->generator) == 0 && strcmp(a->mask, b->mask) == 0 &&
            strcmp(a->state, b->state) == 0 && a->causal == b->causal && a->seq == b->seq &&
            a->embed == b->embed && a->batch == b->batch && a->head_dim == b->head_dim &&
-           a->rounds == b->rounds && a->bits == b->bits;
+           a->rounds == b->rounds && a->bits == b->bits && strcmp(a->placement, b->placement) == 0;
 }
 
 static bool is_block(const cli_validated_row *r, const char *mode)
 {
-    return (strcmp(r->is.kernel, "block") == 0 || strcmp(r->is.kernel, "training") == 0) &&
+    return (strcmp(r->is.kernel, "block") == 0 || strcmp(r->is.kernel, "training") == 0 ||
+            strcmp(r->is.kernel, "part") == 0) &&
            strcmp(r->is.mode, mode) == 0;
 }
 

@@ -3,7 +3,10 @@ compared in every row, then the modes take turns, --rep milliseconds each. Group
 
     figure        12 shapes (2k to 32k rows, widths 4k to 16k), bf16 and fp8, forward: sequential,
                   fused, overlapped beside QKV and beside all, measured beside modelled
-    paper         the same with the paper's generator (32 bits per element, compared): 8k x 4k with
+    figure13      the same shapes in bf16, as the paper's Figure 13 has them: QKV projection, keep bits
+                  and attention alone, by ordo's products, for both generators; overlapped on a
+                  second stream, and beside products that leave room
+    paper         figure with the paper's generator (32 bits per element, compared): 8k x 4k with
                   7, 10, 5 and 3 rounds
     targets       8k x 4k, bf16, forward and backward, causal and full: what dropout costs
                   generation <= 1.0 % causal, 1.3 % full; dropout in all <= 4 %
@@ -40,7 +43,9 @@ BOTH = ("bf16", "fp8")  # one after the other: an early end leaves whole shapes
 FUSING = ("none", "sequential", "fused", "overlapped", "overlapped-qkv")
 GIVEN = tuple(mode for mode in FUSING if mode != "fused")  # for generators that no pass has inside
 WAYS = {"as it is": {}, "small tiles": {"small_tiles": True}, "SM target 124": {"sm_target": 124}}
+PLACEMENTS = ("stream", "beside")
 TITLES = {
+    "figure13": "ms of QKV projection, bits and attention, bf16, ordo's products; hidden: share of the bits",
     "figure": "ms of a pass", "paper": "ms of a pass", "more": "ms of a pass",
     "targets": "ms of a pass, 8k x 4k, bf16, forward and backward",
     "pipelined": "ms of a pass, 8k x 4k, bf16, ordo's products",
@@ -68,16 +73,22 @@ def row(group: str, seq: int, embed: int, precision: str = "bf16", **more: objec
         made["modes"] = list(GIVEN)
     mask = {True: "causal", False: "full", None: ""}[made.get("causal")]
     words = [f"{seq} x {embed}", precision, f"{made['generator']} {made['rng_rounds']}", mask]
-    made["name"] = " ".join(word for word in (*words, made.get("way", "")) if word)
+    words += [made.get("way", ""), made.get("placement", "")]
+    made["name"] = " ".join(word for word in words if word)
     return made
 
 
 def rows() -> list[dict]:
     paper = partial(row, generator="compare")
     made = [row("figure", *shape, p) for shape in SHAPES for p in BOTH]
+    for way in PLACEMENTS:
+        own = {"gemm": "ordo", "placement": way}
+        for shape in SHAPES:
+            made.append(row("figure13", *shape, modes=["sequential", "fused"], **own))
+            made.append(paper("figure13", *shape, **own))
     made += [paper("paper", 8192, 4096, p, rng_rounds=n) for n in (7, 10, 5, 3) for p in BOTH]
     both = {"backward": True, "modes": list(block_run.MODES)}
-    divided = {"modes": ["none", "sequential", "overlapped", "pipelined"]}
+    divided = {"modes": ["none", "sequential", "overlapped", "pipelined"], "gemm": "ordo"}
     for group, more in (("targets", both), ("pipelined", divided)):
         made += [row(group, 8192, 4096, causal=causal, **more) for causal in (True, False)]
     made.append(row("peer", 16384, 4096, backward=True, modes=["sequential", "overlapped"]))
@@ -120,10 +131,9 @@ def enter(contest, row: dict) -> None:
         contest.wrong["digests"] = str(error)
         return
     seconds = 1e-3 * contest.options.rep
-    if row["group"] == "interference":
-        contest.measured |= (
-            contest.attempt("interference", lambda: beside(contest, block, seconds)) or {}
-        )
+    if row["group"] in ("interference", "figure13"):
+        of = beside if row["group"] == "interference" else figure13
+        contest.measured |= contest.attempt("interference", partial(of, contest, block, seconds)) or {}
         return
     details = contest.notes["details"] = {}
 
@@ -153,6 +163,16 @@ def beside(contest, block, seconds: float) -> dict:
     for name in ("product_slowdown", "bits_slowdown", "hidden", "dropping_alone"):
         said[name] = percent(found[name])
     return said | {"inside": percent(trace["inside"]), "algorithm": found["algorithm"]}
+
+
+def figure13(contest, block, seconds: float) -> dict:
+    """Milliseconds of the first product, the bits and attention in each mode."""
+    found = contest.notes["interference"] = block.interference(seconds)
+    ms = {name: found[f"{name}_ms"] for name in ("product", "then", "both", "attention")}
+    said = {"none": ms["product"] + ms["attention"], "sequential": ms["then"] + found["dropping_ms"]}
+    if found["fused_ms"]:
+        said["fused"] = ms["product"] + found["fused_ms"]
+    return said | {"overlapped": ms["both"] + found["dropping_ms"], "hidden": percent(found["hidden"])}
 
 
 class Peer:
@@ -227,7 +247,16 @@ def model_ratio(slow: str, fast: str) -> Column:
 
 
 MODES = [time_over(f"{slow} / {fast}", slow, fast) for slow, fast in PAIRS]
+def part_over(slow: str) -> Column:
+    """Sequential or fused over overlapped, where figures are milliseconds."""
+    return Column(
+        f"{slow} / overlapped",
+        lambda row, x: over(row["figures"].get(slow), row["figures"].get("overlapped")),
+    )
+
+
 COLUMNS = {
+    "figure13": [part_over("sequential"), part_over("fused")],
     "figure": MODES + [model_ratio(slow, fast) for slow, fast in PAIRS],
     "paper": MODES,
     "more": MODES,
@@ -262,12 +291,15 @@ def model_rows(row: dict) -> list[dict]:
     if row["group"] in ("peer", "interference"):
         return []
     training = row["group"] == "targets"
+    part = row["group"] == "figure13"
+    ms = {mode: x for mode, x in row["figures"].items() if mode in FUSING} if part else row["ms"]
     return [
-        {"kernel": "training" if training else "block"}
+        {"kernel": "training" if training else "part" if part else "block"}
         | {key: row[key] for key in ("precision", "seq", "embed")}
         | ({"causal": row["causal"]} if "causal" in row else {})
         | {"rounds": row["rng_rounds"], "bits": 32 if row["generator"] == "compare" else 8}
-        | {"generator": row["generator"], "mode": mode, "state": "steady", "seconds": ms * 1e-3}
-        for mode, ms in row["ms"].items()
+        | ({"placement": row["placement"]} if part else {})
+        | {"generator": row["generator"], "mode": mode, "state": "steady", "seconds": x * 1e-3}
+        for mode, x in ms.items()
         if mode != "bits" and not (training and mode == "overlapped-qkv")
     ]

@@ -216,6 +216,8 @@ static parts price_parts(const ordo_model *model, const ordo_block *b,
 /* Tensor time that the wide multiplications of making the bits would take. */
 static double steal_of(const parts *p, double elements)
 {
+    if (ordo_bits_by_f64(&p->block->rng))
+        return 0;
     const double per = ordo_model_value(p->model, ORDO_C_WIDE_STEAL) * p->rng_counts->imad_wide /
                        (32 * 4) * ordo_model_value(p->model, ORDO_C_RNG_SCALE);
     return elements * per /

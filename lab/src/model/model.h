@@ -26,13 +26,17 @@ typedef struct ordo_hidden {
 
 typedef struct ordo_beside {
     double gemm, rng;
-    double steal; /* tensor time taken by the wide multiplications of making the bits */
+    double steal; /* tensor time taken by the wide multiplications of making the bits; or 0 */
     double tail;  /* idle time in the last waves of the GEMMs */
     double gaps;  /* share of making the bits that runs beside other kernels than GEMMs */
     bool awaited; /* the kernel after the GEMMs needs the bits, not the next block */
 } ordo_beside;
 
 ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *beside);
+
+/* Whether kernels beside products make the upper halves of Philox's products by f64, which takes
+ * nothing from the tensor cores. */
+bool ordo_bits_by_f64(const ordo_rng *rng);
 
 /* How many times as long as alone, which takes `seconds`, making bits takes beside GEMMs, from
  * which it takes `steal` seconds in all. */

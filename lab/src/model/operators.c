@@ -115,7 +115,7 @@ static ordo_status price_job(const ordo_model *model, const ordo_operator *o, jo
     to->products = o->kind == ORDO_OPERATOR_GEMM || o->kind == ORDO_OPERATOR_ATTENTION ||
                    (o->kind == ORDO_OPERATOR_MEASURED && o->use[ORDO_RESOURCE_TENSOR] > 0);
     to->bits = o->kind == ORDO_OPERATOR_RNG;
-    if (to->bits)
+    if (to->bits && !ordo_bits_by_f64(&o->rng))
         to->steal = o->elements * ordo_model_value(model, ORDO_C_WIDE_STEAL) *
                     ordo_rng_counts(&o->rng)->imad_wide / (WARP * SCHEDULERS) /
                     ordo_price_clocks(model, ORDO_C_CLOCK_TENSOR);
@@ -216,8 +216,8 @@ static double rate_of(const job_list *l, size_t i)
         const double slow = ordo_bits_slow(model, bits->seconds, bits->steal);
         if (j->bits)
             return 1 / slow;
-        const double slowdown = (1 + ordo_model_value(model, ORDO_C_GEMM_SLOW)) *
-                                (1 + ordo_model_value(model, ORDO_C_CARVE_OUT));
+        const double factor = bits->steal > 0 ? 0 : ordo_model_value(model, ORDO_C_GEMM_SLOW);
+        const double slowdown = (1 + factor) * (1 + ordo_model_value(model, ORDO_C_CARVE_OUT));
         return (1 - fmin(other->steal / (other->seconds * slow), 0.99)) / slowdown;
     }
     for (int r = 0; r < ORDO_RESOURCES; r++)

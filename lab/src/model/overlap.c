@@ -1,12 +1,12 @@
 /* overlap.c: keep bits made at the same time as GEMMs.
  *
- * On one multiprocessor both slow each other down: by constant factors in the calibration paper,
- * and by the tensor cycles that wide multiplications take in silicon, of which they get no more
- * than a share. What remains when the GEMMs end runs at full speed. Where the registers of a GEMM
- * leave no room for a second kernel, at most the idle end of each GEMM's last wave can be used, and
- * the rest runs between the GEMMs. A whole block has gaps where a share of it runs beside norms,
- * sums and activations. A second stream must be started and awaited, which shows where the next
- * kernel needs the bits. */
+ * On one multiprocessor both slow each other down: by constant factors in the calibration paper
+ * and where f64 takes the place of wide multiplications, else by the tensor cycles that these take
+ * in silicon, of which they get no more than a share. What remains when the GEMMs end runs at full
+ * speed. Where the registers of a GEMM leave no room for a second kernel, at most the idle end of
+ * each GEMM's last wave can be used, and the rest runs between the GEMMs. A whole block has gaps
+ * where a share of it runs beside norms, sums and activations. A second stream must be started and
+ * awaited, which shows where the next kernel needs the bits. */
 #include "model/model.h"
 
 enum { WARP = 32, SCHEDULERS = 4 };
@@ -41,9 +41,14 @@ static ordo_hidden by_factors(const ordo_model *model, const ordo_beside *b)
     return (ordo_hidden) { gemm, 0 };
 }
 
+bool ordo_bits_by_f64(const ordo_rng *rng)
+{
+    return rng->generator == ORDO_GENERATOR_SLICED;
+}
+
 double ordo_bits_slow(const ordo_model *model, double seconds, double steal)
 {
-    if (!ordo_model_on(model, ORDO_C_WIDE_STEAL))
+    if (steal <= 0)
         return ordo_model_value(model, ORDO_C_RNG_SLOW);
     const double least = steal / ordo_model_value(model, ORDO_C_STEAL_MOST);
     return least > seconds ? least / seconds : 1;
@@ -72,8 +77,7 @@ ordo_hidden ordo_overlap(const ordo_model *model, const ordo_beside *b)
         filled += b->gaps * (b->rng - filled);
         return (ordo_hidden) { b->gemm + b->rng - filled + join, b->rng - filled };
     }
-    ordo_hidden hidden =
-        ordo_model_on(model, ORDO_C_WIDE_STEAL) ? by_theft(model, b) : by_factors(model, b);
+    ordo_hidden hidden = b->steal > 0 ? by_theft(model, b) : by_factors(model, b);
     hidden.seconds += join;
     return hidden;
 }

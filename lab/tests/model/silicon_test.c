@@ -148,9 +148,12 @@ TEST(registers_decide_residency)
     const ordo_block_report measured = price(model, block);
     CHECK_NEAR(measured.gemm_then_rng, 1208e-6, 0.01 * 1208e-6);
     CHECK_NEAR(measured.gemm_beside_rng, 1305e-6, 0.05 * 1305e-6);
-    CHECK(together.mode[ORDO_DROPOUT_MODE_OVERLAPPED] >
+    CHECK(measured.mode[ORDO_DROPOUT_MODE_OVERLAPPED] >
+          measured.mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
+    CHECK_INT(measured.best, ORDO_DROPOUT_MODE_SEQUENTIAL);
+    /* By f64 nothing is stolen. */
+    CHECK(together.mode[ORDO_DROPOUT_MODE_OVERLAPPED] <
           together.mode[ORDO_DROPOUT_MODE_SEQUENTIAL]);
-    CHECK_INT(together.best, ORDO_DROPOUT_MODE_SEQUENTIAL);
     ordo_model_destroy(model);
 }
 

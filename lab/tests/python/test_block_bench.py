@@ -85,11 +85,16 @@ def test_every_group_on_modules_that_pretend(tmp_path):
             assert all(
                 each[1] > 0 for mode, each in bench.costs(row).items() if mode == "sequential"
             )
+        if row["group"] == "figure13":
+            fuses = row["generator"] == "sliced"
+            assert ("fused" in row["figures"]) == fuses and row["figures"]["overlapped"] > 0
         if row["group"] == "interference":
             assert "inside" in row["trace"] and row["figures"]["product"] > 0
     measured = json.loads(rows.read_text())["results"]
     assert {row["precision"] for row in measured} == {"bf16", "fp8"}
     assert {row["generator"] for row in measured} == {"sliced", "compare"}
+    part = [row for row in measured if row["kernel"] == "part"]
+    assert {row["placement"] for row in part} == set(bench.PLACEMENTS)
 
 
 def test_digests_that_differ_are_found(bench):
