@@ -376,6 +376,43 @@ def packed_in_a_graph():
     return "replayed with other ends"
 
 
+@check
+def pages():
+    """Rows over pages, read in place or gathered, and few rows over dense keys have the bits of training; a
+    row that sees what is not there is NaN on a device. A replay finds other lengths and pages."""
+    (q, k, v), _ = tensors(heads=8)
+    few, all_lens = q[:, -3:], ints(384, 384)
+    with torch.no_grad():
+        o, lse = attention(q, k, v, causal=True)
+        expected = o[:, -3:], lse[:, :, -3:]
+        equal(attention(few, k, v, causal=True), expected, "few rows")
+        for size in (1, 16, 64):
+            table = torch.randperm(2 * 384 // size, generator=torch.Generator().manual_seed(size))
+            order = table.argsort().to(cases.DEVICE)
+            paged = [x.reshape(-1, size, 2, 64)[order].contiguous() for x in (k, v)]
+            given = {"causal": True, "page_table": table.view(2, -1).to(cases.DEVICE, torch.int32)}
+            equal(attention(few, *paged, kv_lens=all_lens, **given), expected, f"pages of {size}")
+            strange = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in paged]  # are gathered
+            equal(attention(few, *strange, kv_lens=all_lens, **given), expected, f"gathered from {size}")
+        if not cuda():
+            return "in tensors and in pages of 1, 16 and 64 rows"
+        lens = ints(384, 384)
+        replay, held = captured(lambda: attention(few, *paged, kv_lens=lens, **given))
+        for each in ((384, 384), (3, 200), (77, 384)):
+            lens.copy_(ints(*each))
+            given["page_table"].copy_(given["page_table"].flip(0))
+            replay()
+            again = attention(few, *paged, kv_lens=lens, **given)
+            equal([x.clone() for x in held], again, f"replayed with lengths {each}")
+        starts = ints(340, 0)  # the rows are 381 .. 383: the first of them sees column 339
+        seen = attention(few, *paged, kv_lens=all_lens, kv_starts=starts, window=(42, 0), **given)[0]
+        expect(seen[0, 0].isnan().all() and not seen[0, 1:].isnan().any() and not seen[1].isnan().any(), "a dropped key")
+        given["page_table"][0, 5] = -1  # columns 320 .. 383
+        lost = attention(few, *paged, kv_lens=ints(322, 384), **given)[0]
+        expect(lost[0, 1:].isnan().all() and not lost[0, 0].isnan().any() and not lost[1].isnan().any(), "no page")
+    return "in tensors and in pages of 1, 16 and 64 rows; what is not there is NaN; in a graph"
+
+
 def unseen_writes(x):
     """(name, function that writes to x past PyTorch's counter): each begins one more document."""
     places = torch.arange(len(x), device=x.device)
