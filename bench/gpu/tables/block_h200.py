@@ -249,10 +249,12 @@ def model_ratio(slow: str, fast: str) -> Column:
 MODES = [time_over(f"{slow} / {fast}", slow, fast) for slow, fast in PAIRS]
 def part_over(slow: str) -> Column:
     """Sequential or fused over overlapped, where figures are milliseconds."""
-    return Column(
-        f"{slow} / overlapped",
-        lambda row, x: over(row["figures"].get(slow), row["figures"].get("overlapped")),
-    )
+
+    def of(row: dict, suffix: str) -> float | None:
+        ms = row["figures"]
+        return None if suffix else over(ms.get(slow), ms.get("overlapped"))
+
+    return Column(f"{slow} / overlapped", of)
 
 
 COLUMNS = {
