@@ -43,10 +43,16 @@ static const void *take_if(cli_stage *s, const void *from, size_t bytes, ordo_st
     return from ? take(s, from, bytes, status) : NULL;
 }
 
-/* The block mask with its lists on the device. */
+/* Bits of one element mask: blocks of 16 rows and 128 columns. */
+static size_t bits_bytes(const ordo_block_mask *mask)
+{
+    return (size_t)((mask->q_len + 15) / 16 * ((mask->kv_len + 127) / 128)) * 256;
+}
+
+/* The mask of blocks or elements with its arrays on the device. */
 static void take_mask(cli_stage *s, ordo_status *status)
 {
-    const ordo_block_mask *from = s->call.block_mask;
+    const ordo_block_mask *from = s->call.seen ? s->call.seen : s->call.block_mask;
     if (!from)
         return;
     const size_t masks = (size_t)(from->sequences * from->heads), each = sizeof *from->start;
@@ -58,7 +64,8 @@ static void take_mask(cli_stage *s, ordo_status *status)
         take(s, from->entries > 0 ? from->key : NULL, (size_t)from->entries * each, status);
     s->mask.first = take_if(s, from->first, intervals, status);
     s->mask.last = take_if(s, from->last, intervals, status);
-    s->call.block_mask = &s->mask;
+    s->mask.bits = take_if(s, from->bits, masks * bits_bytes(from), status);
+    *(from->bits ? &s->call.seen : &s->call.block_mask) = &s->mask;
 }
 
 static int open_device(cli_stage *s, size_t workspace_bytes)

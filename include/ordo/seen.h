@@ -12,9 +12,9 @@
  * and plans of the same lengths. The bits of a result are a function of the elements that are
  * visible, the tiles and the order, as with any mask.
  *
- *   runs      backends ref, cpu and emulator, where and as block masks do, in every layout
- *   refused   backend cuda, segments of dropout, and with it a block mask or pages, when the plan
- * is made; kv_starts by the call (ORDO_ERR_UNSUPPORTED) */
+ *   runs      where and as block masks do, in every layout; on backend cuda in bf16
+ *   refused   segments of dropout, and with it a block mask or pages, when the plan is made;
+ *             kv_starts by the call (ORDO_ERR_UNSUPPORTED) */
 #ifndef ORDO_SEEN_H
 #define ORDO_SEEN_H
 

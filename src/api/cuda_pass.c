@@ -107,6 +107,10 @@ static ordo_status check_call(const ordo_plan *plan, ordo_pass which, const ordo
         return ordo_fail(ORDO_ERR_ALIGN,
                          "keep_bits %p: backend cuda expects a multiple of %d bytes",
                          (const void *)call->keep_bits, COPY_BYTES);
+    if (call->block_mask && (uintptr_t)call->block_mask->bits % COPY_BYTES != 0)
+        return ordo_fail(ORDO_ERR_ALIGN,
+                         "seen.bits %p: backend cuda expects a multiple of %d bytes",
+                         (const void *)call->block_mask->bits, COPY_BYTES);
     return ORDO_OK;
 }
 
@@ -365,6 +369,9 @@ static void take_blocks(const ordo_plan *plan, ordo_pass which, const ordo_block
         .key = mask->key,
         .first = mask->first,
         .last = mask->last,
+        .bits = mask->bits,
+        .bits_mask = ordo_keep_blocks(mask->q_len, mask->kv_len),
+        .bits_across = count_tiles(mask->kv_len, ORDO_KEEP_COLS),
         .q_len = (int32_t)mask->q_len,
         .entries = (int32_t)mask->entries,
         .mask_sequence = mask->sequences > 1 ? (int32_t)mask->heads : 0,

@@ -66,17 +66,6 @@ static inline bool ordo_block_partial(const ordo_block_view *view, int32_t entry
     return (view->bits || (view->first && view->last)) && !(entry & ORDO_BLOCK_WHOLE);
 }
 
-/* The bits of columns first .. last of a block; bits outside it are left out. */
-static inline void ordo_columns_between(int64_t first, int64_t last, uint32_t columns[4])
-{
-    for (int64_t w = 0; w < 4; w++) {
-        const int64_t low = first - 32 * w, high = last - 32 * w;
-        const uint32_t from = low <= 0 ? UINT32_MAX : low > 31 ? 0 : UINT32_MAX << low;
-        const uint32_t to = high < 0 ? 0 : high >= 31 ? UINT32_MAX : UINT32_MAX >> (31 - high);
-        columns[w] = from & to;
-    }
-}
-
 /* The columns of a partial block that a row sees, as 128 bits, lowest first. */
 static inline void ordo_block_columns(const ordo_block_view *view, int64_t row, int64_t key,
                                       uint32_t columns[4])

@@ -203,4 +203,15 @@ ORDO_HD void ordo_keep_columns(const uint32_t quads[4], uint32_t columns[4])
     }
 }
 
+/* The bits of columns first .. last of a block; bits outside it are left out. */
+ORDO_HD void ordo_columns_between(int64_t first, int64_t last, uint32_t columns[4])
+{
+    for (int64_t w = 0; w < 4; w++) {
+        const int64_t low = first - 32 * w, high = last - 32 * w;
+        const uint32_t from = low <= 0 ? UINT32_MAX : low > 31 ? 0 : UINT32_MAX << low;
+        const uint32_t to = high < 0 ? 0 : high >= 31 ? UINT32_MAX : UINT32_MAX >> (31 - high);
+        columns[w] = from & to;
+    }
+}
+
 #endif

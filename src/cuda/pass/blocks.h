@@ -15,6 +15,7 @@
 
 #include <stddef.h>
 
+#include "base/keep.h"
 #include "cuda/pass/sequence.h"
 #include "ordo/blocks.h"
 
@@ -23,13 +24,16 @@ enum { ORDO_TILE_BITS = 32 }; /* key tiles of a word of a row, query tiles of a 
 /* A word of a row. */
 typedef struct ordo_tile_word {
     uint32_t seen;         /* bit n: something of key tile 32 w + n is visible */
-    uint32_t partial;      /* bit n: seen, but the intervals hide some of it */
+    uint32_t partial;      /* bit n: seen, but intervals or bits hide some of it */
     int32_t before, count; /* visible key tiles of the row: in the words before this one; in all */
 } ordo_tile_word;
 
 typedef struct ordo_cuda_block_mask {
     /* The lists, as in ordo_block_mask. start NULL: there is no block mask. */
     const int32_t *start, *key, *first, *last;
+    const uint32_t *bits; /* of an element mask, else NULL: as keep bits, in blocks of 16 x 128 */
+    int64_t bits_mask;    /* blocks of one mask */
+    int32_t bits_across;  /* blocks side by side */
     int32_t q_len, entries;
     int32_t mask_sequence,
         mask_head; /* from a mask to that of the next sequence, of the next head */
@@ -64,14 +68,31 @@ ORDO_HD ordo_span ordo_blocks_entries(const ordo_cuda_block_mask *x, int64_t mas
     return span;
 }
 
-/* Whether the intervals narrow the block of an entry. */
+/* Whether intervals or bits narrow the block of an entry. */
 ORDO_HD bool ordo_blocks_partial(const ordo_cuda_block_mask *x, int32_t entry)
 {
-    return x->first && x->last && !(entry & ORDO_BLOCK_WHOLE);
+    return (x->bits || (x->first && x->last)) && !(entry & ORDO_BLOCK_WHOLE);
 }
 
-/* What the interval of row r leaves of key tile j: something that the band leaves, too; and all
- * that there is. */
+/* The block of bits of row r, in which key tile j begins. */
+ORDO_HD int64_t ordo_blocks_bits(const ordo_cuda_block_mask *x, int64_t mask, int32_t r, int32_t j)
+{
+    return mask * x->bits_mask + (int64_t)(r / ORDO_KEEP_ROWS) * x->bits_across + j;
+}
+
+/* The elements of row r in key tile j that bits leave, lowest first. */
+ORDO_HD void ordo_blocks_columns(const ordo_cuda_block_mask *x, int64_t mask, int32_t r, int32_t j,
+                                 uint32_t columns[4])
+{
+    const uint32_t *const from = x->bits + ordo_blocks_bits(x, mask, r, j) * ORDO_KEEP_WORDS;
+    uint32_t quads[4];
+    for (int32_t quad = 0; quad < 4; quad++)
+        quads[quad] = from[ordo_keep_index(ORDO_KEEP_COLS, r % ORDO_KEEP_ROWS, 0, quad)];
+    ordo_keep_columns(quads, columns);
+}
+
+/* What the interval or the bits of row r leave of key tile j: something that the band leaves, too;
+ * and all that there is. */
 typedef struct ordo_row_sees {
     bool some, all;
 } ordo_row_sees;
@@ -80,9 +101,22 @@ ORDO_HD ordo_row_sees ordo_blocks_row(const ordo_cuda_block_mask *x, int64_t mas
                                       const ordo_band *band, int32_t r, int32_t j)
 {
     const int64_t at = mask * x->q_len + r;
-    const int32_t first = x->first[at], last = x->last[at], left = j * ORDO_BLOCK;
+    const int32_t left = j * ORDO_BLOCK;
     const int32_t right = ordo_min32(left + ORDO_BLOCK, band->kv_len) - 1;
-    ordo_row_sees sees;
+    ordo_row_sees sees = { false, true };
+    if (x->bits) {
+        uint32_t columns[4], band_columns[4], all[4];
+        ordo_blocks_columns(x, mask, r, j, columns);
+        ordo_columns_between((int64_t)r + band->low - left,
+                             (int64_t)ordo_min32(right, r + band->high) - left, band_columns);
+        ordo_columns_between(0, right - left, all);
+        for (int w = 0; w < 4; w++) {
+            sees.some |= (columns[w] & band_columns[w]) != 0;
+            sees.all &= (all[w] & ~columns[w]) == 0;
+        }
+        return sees;
+    }
+    const int32_t first = x->first[at], last = x->last[at];
     sees.some = ordo_max32(ordo_max32(left, first), r + band->low) <=
                 ordo_min32(ordo_min32(right, last), r + band->high);
     sees.all = first <= left && last >= right;
@@ -222,7 +256,10 @@ ORDO_HD bool ordo_blocks_sees(const ordo_cuda_block_mask *x, int32_t b, int32_t 
         return false;
     if (!ordo_bit(word->partial, j))
         return true;
-    const int64_t at = ordo_blocks_mask(x, b, head) * x->q_len + r;
+    const int64_t mask = ordo_blocks_mask(x, b, head), at = mask * x->q_len + r;
+    if (x->bits)
+        return ordo_keep_stored(x->bits + ordo_blocks_bits(x, mask, r, j) * ORDO_KEEP_WORDS,
+                                ORDO_KEEP_COLS, r % ORDO_KEEP_ROWS, c % ORDO_KEEP_COLS);
     return x->first[at] <= c && c <= x->last[at];
 }
 #endif

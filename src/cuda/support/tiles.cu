@@ -1,11 +1,11 @@
-/* support/tiles.cu: one warp per query tile makes its row of bits: a lane per entry, and for the
+/* support/tiles.cu: one block per query tile makes its row of bits: a warp per entry, and in
  * partial ones a lane per row. Then one warp per key tile collects its column. */
 #include "cuda/support/around.h"
 
 #include "cuda/support/launch.h"
 #include "cuda/tile/ptx.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS };
+enum { WARPS = 8, THREADS = 32 * WARPS };
 
 /* Query tile i of sequence b under the list of a head. */
 typedef struct row_place {
@@ -30,24 +30,20 @@ ORDO_DEVICE ordo_row_sees partial_tile(const row_place &at, int32_t key, int lan
     return { __any_sync(~0u, some) != 0, __all_sync(~0u, all) != 0 };
 }
 
-/* Sets the bits of the row. Several entries may have one tile, if the lists are wrong. */
-ORDO_DEVICE void mark_row(const row_place &at, ordo_tile_word *words, int lane)
+/* Sets the bits of the row, of which each warp of a block has some entries. Several entries may
+ * have one tile, if the lists are wrong. */
+ORDO_DEVICE void mark_row(const row_place &at, ordo_tile_word *words, int warp, int lane)
 {
     const ordo_span seen = ordo_band_keys(&at.band, at.i);
     const ordo_span entries = ordo_blocks_entries(&at.blocks, at.mask, at.i);
-    for (int64_t x = entries.first; x <= entries.last; x += 32) {
-        const int32_t entry = x + lane <= entries.last ? at.blocks.key[x + lane] : -1;
-        const int32_t key = entry & ORDO_BLOCK_KEY;
-        const bool listed = entry >= 0 && key >= seen.first && key <= seen.last;
-        const bool partial = listed && ordo_blocks_partial(&at.blocks, entry);
-        ordo_row_sees sees = { listed, true };
-        for (uint32_t left = __ballot_sync(~0u, partial); left; left &= left - 1) {
-            const int from = __ffs((int)left) - 1;
-            const ordo_row_sees tile = partial_tile(at, __shfl_sync(~0u, key, from), lane);
-            if (lane == from)
-                sees = tile;
-        }
-        if (!sees.some)
+    for (int64_t x = (int64_t)entries.first + warp; x <= entries.last; x += WARPS) {
+        const int32_t entry = at.blocks.key[x], key = entry & ORDO_BLOCK_KEY;
+        if (entry < 0 || key < seen.first || key > seen.last)
+            continue;
+        ordo_row_sees sees = { true, true };
+        if (ordo_blocks_partial(&at.blocks, entry))
+            sees = partial_tile(at, key, lane);
+        if (!sees.some || lane > 0)
             continue;
         atomicOr(&words[key / ORDO_TILE_BITS].seen, 1u << key % ORDO_TILE_BITS);
         if (!sees.all)
@@ -98,15 +94,15 @@ static __global__ void __launch_bounds__(THREADS)
     rows_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
     const ordo_cuda_block_mask &blocks = pass.blocks;
-    const int lane = threadIdx.x % 32, per = pass.run.band.bq / blocks.rows;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int per = pass.run.band.bq / blocks.rows;
     const int64_t rows = (int64_t)blocks.lists * blocks.tiles;
-    for (int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; row < rows;
-         row += (int64_t)gridDim.x * WARPS) {
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const int32_t head = (int32_t)(row / blocks.tiles), tile = (int32_t)(row % blocks.tiles);
         ordo_tile_word *const words = blocks.words + row * blocks.across;
-        for (int32_t w = lane; w < blocks.across; w += 32)
+        for (int32_t w = threadIdx.x; w < blocks.across; w += THREADS)
             words[w] = { 0, 0, 0, 0 };
-        __syncwarp();
+        __syncthreads();
         if (tile / per >= ordo_batch_before(&pass.batch, ORDO_BEFORE_QUERY, pass.batch.sequences))
             continue;
         const int32_t b = ordo_batch_find(&pass.batch, ORDO_BEFORE_QUERY, tile / per);
@@ -115,11 +111,11 @@ static __global__ void __launch_bounds__(THREADS)
                                ordo_blocks_mask(&blocks, b, head), tile - s.query_tile * per };
         if (at.i * blocks.rows >= s.q_len) /* the second half of a sequence's last tile */
             continue;
-        mark_row(at, words, lane);
-        __syncwarp();
-        if (blocks.spans)
+        mark_row(at, words, warp, lane);
+        __syncthreads();
+        if (warp == 0 && blocks.spans)
             span_row(blocks.spans + row, words, blocks.across, lane);
-        else
+        else if (warp == 0)
             count_row(words, blocks.across, lane);
     }
 }
@@ -158,9 +154,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, int64_t warps)
+static ordo_status launch(const ordo_cuda_pass *pass, const void *kernel, int64_t blocks)
 {
-    const int64_t most = 1 << 20, blocks = (warps + WARPS - 1) / WARPS;
+    const int64_t most = 1 << 20;
     const ordo_cuda_grid grid = { (unsigned)(blocks < most ? blocks : most), THREADS, 0,
                                   ORDO_LAUNCH_PLAIN };
     if (blocks == 0)
@@ -176,5 +172,6 @@ ordo_status ordo_cuda_tiles(const ordo_cuda_pass *pass)
     CUDA_TRY(launch(pass, (const void *)rows_kernel, (int64_t)x->lists * x->tiles));
     if (!x->columns)
         return ORDO_OK;
-    return launch(pass, (const void *)columns_kernel, (int64_t)x->lists * x->key_tiles);
+    return launch(pass, (const void *)columns_kernel,
+                  ((int64_t)x->lists * x->key_tiles + WARPS - 1) / WARPS);
 }

@@ -7,6 +7,7 @@
 
 #include "cuda/tile/fragment.h"
 #include "cuda/tile/ptx.h"
+#include "cuda/tile/score.h"
 
 /* Hides columns at or beyond a limit of each row; the thread's first column is `column`. */
 template <int N> ORDO_DEVICE void mask_from(float (&s)[N], const int (&limit)[2], int column)
@@ -54,6 +55,23 @@ template <int N> ORDO_DEVICE void mask_bits(float (&s)[N], const uint32_t (&seen
     for (int i = 0; i < N; i++)
         if (!(seen[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1))
             s[i] = -INFINITY;
+}
+
+/* Hides a score if the bit is 0 in the word: two instructions. */
+ORDO_DEVICE void mask_if_clear(float &s, uint32_t word, uint32_t bit)
+{
+    asm("{.reg .b32 y; .reg .pred clear; and.b32 y, %1, %2; setp.eq.u32 clear, y, 0; "
+        "@clear mov.b32 %0, 0fff800000;}"
+        : "+f"(s)
+        : "r"(word), "r"(bit));
+}
+
+/* Hides columns whose bit in the word of their row is 0: words as of keep bits. */
+template <int N> ORDO_DEVICE void mask_words(float (&s)[N], uint2 words)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        mask_if_clear(s[i], i / 2 % 2 ? words.y : words.x, 0x80000000u >> keep_shift(i / 4, i % 2));
 }
 
 #endif

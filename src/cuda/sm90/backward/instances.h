@@ -26,7 +26,10 @@
     INSTANCE(queries_f16, backward_varlen<ORDO_DQ_ALONE, true>)                                    \
     /* a block mask, and whatever of the gradients is wanted */                                    \
     INSTANCE(block_mask_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true>)                       \
-    INSTANCE(block_mask_f16, backward_varlen<ORDO_DQ_ORDERED, true, true>)
+    INSTANCE(block_mask_f16, backward_varlen<ORDO_DQ_ORDERED, true, true>)                         \
+    /* an element mask, likewise */                                                                \
+    INSTANCE(seen_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true, true>)                       \
+    INSTANCE(seen_f16, backward_varlen<ORDO_DQ_ORDERED, true, true, true>)
 
 /* The instance for a bucket and keep bits of a source. */
 #define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \

@@ -44,7 +44,8 @@ template <class Z> ORDO_DEVICE void backward_barriers(void)
 }
 
 /* The roles of the producer warpgroup, one thread of each warp. */
-template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool CARRY, bool BLOCKS>
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool CARRY, bool BLOCKS,
+          bool ELEMENTS>
 ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
@@ -60,7 +61,7 @@ ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
         backward_store<D, MODE, SOURCE, VARLEN, BLOCKS>(args, warp - 1);
     } else if (warp == 3) {
         if constexpr (VARLEN)
-            general_planner<D, SOURCE, BLOCKS> { args, 0 }.all();
+            general_planner<D, SOURCE, BLOCKS, ELEMENTS> { args, 0 }.all();
         else
             backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
     }
@@ -69,12 +70,12 @@ ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs dense passes of head size 128 6 %. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool CARRY = VARLEN, bool BLOCKS = false>
+          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS>;
+    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The edge of a step's tile is loaded one step ahead. Else the compiler may place the load
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(384, 1)
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
-        backward_produce<D, MODE, SOURCE, VARLEN, CARRY, BLOCKS>(args);
+        backward_produce<D, MODE, SOURCE, VARLEN, CARRY, BLOCKS, ELEMENTS>(args);
         return;
     }
 
@@ -132,8 +133,23 @@ __global__ void __launch_bounds__(384, 1)
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
         if constexpr (VARLEN)
             m.zero_queries(j);
-        wgmma_wait<0>();
-        wgmma_pin(sc);
+        /* Waits for the scores of a step. Bits are loaded and used here, where few registers are
+         * in use; so the rule, which comes before them, is applied here, too. */
+        auto wait_for_scores = [&](uint32_t j, bool there) {
+            if constexpr (ELEMENTS) {
+                const typename M::element_bits bits = m.load_elements(j, there, args.blocks);
+                wgmma_wait<0>();
+                wgmma_pin(sc);
+                if (args.has_rule)
+                    m.score(sc, j, args.rule);
+                if (there)
+                    m.mask_elements(sc, bits, j);
+            } else {
+                wgmma_wait<0>();
+                wgmma_pin(sc);
+            }
+        };
+        wait_for_scores(j, true);
 
         /* On entry S(j) is there, and dS(j - 1) in shared memory. */
         auto step = [&](uint32_t j) {
@@ -146,7 +162,7 @@ __global__ void __launch_bounds__(384, 1)
             m.template scores<Z::V, Z::DO>(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
-                if (args.has_rule)
+                if (!ELEMENTS && args.has_rule)
                     m.score(sc, j, args.rule);
                 m.mask_varlen(sc, j, args.blocks);
             } else {
@@ -210,8 +226,7 @@ __global__ void __launch_bounds__(384, 1)
                 m.stats(lse, 0, other);
             if (VARLEN && !last)
                 m.zero_queries(j + 1);
-            wgmma_wait<0>();
-            wgmma_pin(sc);
+            wait_for_scores(j + 1, !last);
         };
 #pragma unroll 1
         for (; j < end; j++)

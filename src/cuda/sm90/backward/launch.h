@@ -7,12 +7,12 @@
 #include "cuda/sm90/backward/kernel.h"
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool CARRY = VARLEN,
-          bool BLOCKS = false>
+          bool BLOCKS = false, bool ELEMENTS = false>
 static ordo_backward_instance backward_instance(void)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    return { (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS>, Z::ROWS,
-             Z::KEYS, Z::THREADS, Z::BYTES };
+    return { (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS, ELEMENTS>,
+             Z::ROWS, Z::KEYS, Z::THREADS, Z::BYTES };
 }
 
 /* Dense passes. Those that carry sums do not make bits: ordo_backward_dense(). */
@@ -43,23 +43,23 @@ static ordo_backward_instance backward_any_order(int32_t bucket, ordo_keep_sourc
 }
 
 /* A bucket, all sources of keep bits. */
-template <int D, int MODE, bool F16, bool BLOCKS>
+template <int D, int MODE, bool F16, bool BLOCKS, bool ELEMENTS>
 static ordo_backward_instance backward_sources(ordo_keep_source source)
 {
     const bool carry = MODE != ORDO_DQ_ALONE; /* dQ has no sums to carry */
     return source == ORDO_KEEP_NONE
-               ? backward_instance<D, MODE, ORDO_KEEP_NONE, true, F16, carry, BLOCKS>()
+               ? backward_instance<D, MODE, ORDO_KEEP_NONE, true, F16, carry, BLOCKS, ELEMENTS>()
            : source == ORDO_KEEP_GIVEN
-               ? backward_instance<D, MODE, ORDO_KEEP_GIVEN, true, F16, carry, BLOCKS>()
-               : backward_instance<D, MODE, ORDO_KEEP_MADE, true, F16, carry, BLOCKS>();
+               ? backward_instance<D, MODE, ORDO_KEEP_GIVEN, true, F16, carry, BLOCKS, ELEMENTS>()
+               : backward_instance<D, MODE, ORDO_KEEP_MADE, true, F16, carry, BLOCKS, ELEMENTS>();
 }
 
 /* Buckets 64 and 128. */
-template <int MODE, bool F16, bool BLOCKS = false>
+template <int MODE, bool F16, bool BLOCKS = false, bool ELEMENTS = false>
 static ordo_backward_instance backward_varlen(int32_t bucket, ordo_keep_source source)
 {
-    return bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS>(source)
-                        : backward_sources<128, MODE, F16, BLOCKS>(source);
+    return bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS, ELEMENTS>(source)
+                        : backward_sources<128, MODE, F16, BLOCKS, ELEMENTS>(source);
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

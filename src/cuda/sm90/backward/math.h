@@ -22,11 +22,12 @@ struct chain_place {
 };
 
 template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool BLOCKS = false>
+          bool BLOCKS = false, bool ELEMENTS = false>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
+    enum { KEEP_BLOCK_BYTES = 4 * ORDO_KEEP_WORDS };
     const int mine, thread; /* which consumer warpgroup; thread of the block */
     const KEEP keep;
     const uint32_t k_low; /* V lies after K alike */
@@ -184,8 +185,8 @@ struct backward_math {
         load_shared2(step_at(j) + offsetof(general_step, row), row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
-        if constexpr (BLOCKS &&
-                      SOURCE == ORDO_KEEP_GIVEN) /* unsigned takes a register less there */
+        if constexpr (ELEMENTS || (BLOCKS && SOURCE == ORDO_KEEP_GIVEN))
+            /* unsigned takes a register less there */
             return load_shared(Z::CHAIN + offsetof(backward_chain, away)) + row + 2 * (x & 3) -
                    key_of((uint32_t)x);
         return load_shared(Z::CHAIN + offsetof(backward_chain, away)) + row + 2 * (x % 4) -
@@ -268,6 +269,52 @@ struct backward_math {
         return seen;
     }
 
+    /* The words of an element mask in a step's tile: of queries 0 and 8 of each sixteen, of 1
+     * and 9.
+     */
+    struct element_bits {
+        uint2 even[Z::ROWS / 16], odd[Z::ROWS / 16];
+    };
+
+    /* Those of step j, if it is `there` and its tile partial. Queries that do not exist have the
+     * bits of the last sixteen; they are hidden anyway. */
+    __device__ __forceinline__ element_bits load_elements(uint32_t j, bool there,
+                                                          const ordo_cuda_block_mask &blocks) const
+    {
+        element_bits bits = {};
+        if (!there || !(special(j) & STEP_PARTIAL))
+            return bits;
+        const uint32_t x = opaque((uint32_t)thread);
+        const uint32_t place = (uint32_t)load_shared(step_at(j) + Z::STEP_OWN);
+        const char *from = (const char *)blocks.bits + (int64_t)place * KEEP_BLOCK_BYTES +
+                           ordo_keep_key_offset(x % 32);
+        const int rows = rows_of(j);
+#pragma unroll
+        for (int k = 0; k < Z::ROWS / 16; k++) {
+            bits.even[k] = __ldg((const uint2 *)from);
+            bits.odd[k] = __ldg((const uint2 *)from + 4);
+            if (rows > 16 * k + 16)
+                from += (int64_t)blocks.bits_across * KEEP_BLOCK_BYTES;
+        }
+        return bits;
+    }
+
+    /* Sets what they hide to -inf. */
+    __device__ __forceinline__ void mask_elements(float (&sc)[SCORES], const element_bits &bits,
+                                                  uint32_t j) const
+    {
+        if (!(special(j) & STEP_PARTIAL))
+            return;
+        const uint32_t x = opaque((uint32_t)thread);
+        const uint32_t shift = ordo_keep_key_shift(mine * 4 + x / 32 % 4, x % 32);
+        const uint32_t own[2] = { 0x80000000u >> shift, 0x80000000u >> (shift - 16) };
+#pragma unroll
+        for (int i = 0; i < SCORES; i++) {
+            const uint2 words = i % 2 ? bits.odd[i / 8] : bits.even[i / 8];
+            mask_if_clear(sc[i], i / 4 % 2 ? words.y : words.x, own[i / 2 % 2]);
+        }
+    }
+
     /* Sets what the band of the sequence, its end or a block mask hides to -inf; most tiles are
      * whole. */
     __device__ __forceinline__ void mask_varlen(float (&sc)[SCORES], uint32_t j,
@@ -287,7 +334,7 @@ struct backward_math {
         const int end0 = key < keys ? ordo_min32(last + 1, end) : 0;
         const int end1 = key + 8 < keys ? ordo_min32(last + 9, end) : 0;
         uint2 listed = { ~0u, ~0u };
-        if constexpr (BLOCKS)
+        if constexpr (BLOCKS && !ELEMENTS)
             if (special(j) & STEP_PARTIAL)
                 listed = in_intervals(j, column, key, rows, blocks);
         const uint32_t seen[2] = { listed.x & ones_from(before(first)) & ~ones_from(before(end0)),

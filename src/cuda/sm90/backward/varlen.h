@@ -18,8 +18,8 @@ struct general_step {
     int32_t head;       /* query head; above it STEP_ENDS, STEP_MASKED and STEP_PARTIAL */
     uint32_t keep;      /* bits given: first block of 64 words; made: sequence and head, */
     uint32_t keep_row, keep_block; /* and the first row and the block of the whole problem */
-    /* Block masks, at Z::STEP_OWN: place of the first query among the intervals; and the first
-     * key, in its sequence. */
+    /* Block masks, at Z::STEP_OWN: place of the first query among the intervals, or of the first
+     * block among those of bits; and the first key, in its sequence. */
 };
 
 /* The chain that begins with a step. */
@@ -45,7 +45,7 @@ struct backward_chain {
 enum {
     NOWHERE = 1 << 30, /* a row past the end of any tensor: zeros are loaded */
     /* Flags of a step's tile; most tiles have none. */
-    STEP_PARTIAL = 1 << 29, /* intervals hide some of it */
+    STEP_PARTIAL = 1 << 29, /* intervals or bits hide some of it */
     STEP_ENDS = 1 << 30,    /* it has rows past its sequence's last one */
     STEP_MASKED = INT32_MIN /* something in it is hidden; the sign, so that one test tells */
 };
@@ -63,7 +63,7 @@ struct keep_place {
 
 /* ---- plan ---- */
 
-template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
+template <int D, ordo_keep_source SOURCE, bool BLOCKS, bool ELEMENTS> struct general_planner {
     using Z = backward_shape<D, SOURCE, true, BLOCKS>;
     const ordo_backward_args &args;
     uint32_t step;
@@ -74,7 +74,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
     }
 
     __device__ __forceinline__ void record(int32_t tile, int32_t turn, int32_t row, float slope,
-                                           int32_t head, const keep_place &keep, int32_t interval,
+                                           int32_t head, const keep_place &keep, int32_t partial,
                                            int32_t column)
     {
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
@@ -85,7 +85,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
             store_shared2(at + offsetof(general_step, keep_row), (int32_t)keep.row,
                           (int32_t)keep.block);
         if (BLOCKS)
-            store_shared2(at + Z::STEP_OWN, interval, column);
+            store_shared2(at + Z::STEP_OWN, partial, column);
         mbar_arrive(Z::STEP_FULL + 8 * (step % Z::STEPS));
         step++;
     }
@@ -112,6 +112,17 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
         return { (uint32_t)(s.keep + head * s.keep_head) +
                      (uint32_t)(i * (Z::ROWS / 16)) * (uint32_t)s.keep_across + (uint32_t)key,
                  0, 0 };
+    }
+
+    /* Where what narrows a partial tile begins; bits of 2^32 blocks are more than any device holds.
+     */
+    __device__ __forceinline__ int32_t partial_at(int32_t b, int32_t head, int32_t i,
+                                                  int32_t key) const
+    {
+        const int64_t mask = ordo_blocks_mask(&args.blocks, b, head);
+        if constexpr (ELEMENTS)
+            return (int32_t)(uint32_t)ordo_blocks_bits(&args.blocks, mask, i * Z::ROWS, key);
+        return (int32_t)(mask * args.blocks.q_len) + i * Z::ROWS;
     }
 
     /* STEP_ENDS and STEP_MASKED of query tile i. */
@@ -166,8 +177,7 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS> struct general_planner {
                 record(q_head * args.batch.tiles + s.query_tile + i,
                        ordo_blocks_turn(&word, key, spt), s.q_row + i * Z::ROWS, slope,
                        q_head | special(s, i, key) | partial, keep_of(s, q_head, i, key),
-                       (int32_t)(ordo_blocks_mask(&blocks, b, q_head) * blocks.q_len) + i * Z::ROWS,
-                       key * Z::KEYS);
+                       partial_at(b, q_head, i, key), key * Z::KEYS);
                 steps--;
             }
         }

@@ -3,7 +3,7 @@
  * A unit walks the key tiles that the rows of bits of its warpgroups have, of 64 queries each: from
  * the last of their union (record.last) down to the first (record.first). Each stage of K says
  * which tile it holds and which warpgroups see it. The others pass on it, or hide all of it if they
- * have begun and not ended. */
+ * have begun and not ended. Partial tiles have intervals, or under an element mask bits. */
 #ifndef CUDA_SM90_FORWARD_BLOCKS_H
 #define CUDA_SM90_FORWARD_BLOCKS_H
 
@@ -11,11 +11,12 @@
 #include "cuda/tile/mask.h"
 
 /* What a stage of K says: the key tile, and of each warpgroup whether it sees something of it,
- * whether intervals hide some of it, and whether nothing does, neither they nor the band. */
+ * whether intervals or bits hide some of it, and whether nothing does, neither they nor the band.
+ */
 enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_PARTIAL = 26, LISTED_WHOLE = 28 };
 
 /* Describes a unit. One that sees nothing walks key tile 0, all of it hidden. */
-template <int D, int DV>
+template <int D, int DV, bool ELEMENTS>
 ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char *smem,
                                  uint32_t drawn)
 {
@@ -39,8 +40,11 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
     to->first = min(all.first, to->last);
     more->words = blocks.words + row * blocks.across;
     more->rows = min((int)Z::CONSUMERS, tiles - i);
-    more->interval =
-        (int32_t)(ordo_blocks_mask(&blocks, place.sequence, place.head) * blocks.q_len) + to->row;
+    const int64_t mask = ordo_blocks_mask(&blocks, place.sequence, place.head);
+    if constexpr (ELEMENTS)
+        more->bits = ordo_blocks_bits(&blocks, mask, to->row, 0);
+    else
+        more->interval = (int32_t)(mask * blocks.q_len) + to->row;
     more->kv_head = place.head / args.run.group_heads;
 }
 
@@ -99,6 +103,17 @@ ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, 
                                                   Z::ROWS, row, head, batch, policy_evict_first());
 }
 
+/* The bits of key tile `tile` in a thread's rows, of which the warp's first one is `row`: a word
+ * for each. Rows that do not exist have the bits of the last sixteen. */
+ORDO_DEVICE uint2 listed_bits(const ordo_forward_args &args, const forward_record &record,
+                              const forward_listed &more, int row, int tile)
+{
+    const int down = min(row - record.row, record.q_len - 1 - record.row) / ORDO_KEEP_ROWS;
+    const uint2 *const from = (const uint2 *)args.blocks.bits;
+    return __ldg(from + (more.bits + (int64_t)down * args.blocks.bits_across + tile) * 32 +
+                 threadIdx.x % 32);
+}
+
 /* Hides what the intervals of a thread's rows do not hold, or everything. Rows that do not exist
  * have the interval of the last one. */
 template <int N>
@@ -116,13 +131,14 @@ ORDO_DEVICE void listed_mask(float (&s)[N], const ordo_forward_args &args,
         mask_window(s, { 0, 0 }, { -1, -1 }, -INFINITY);
 }
 
-template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
+template <int D, int DV, bool ELEMENTS>
+ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
 {
     using Z = forward_shape<D, DV, true, true>;
     const int units = forward_units<true>(args);
     uint32_t drawn = 0, loaded = 0; /* units and key tiles so far */
     if ((int)blockIdx.x < units)
-        listed_describe<D, DV>(args, blockIdx.x, smem, 0);
+        listed_describe<D, DV, ELEMENTS>(args, blockIdx.x, smem, 0);
     for (int ticket = blockIdx.x; ticket < units;) {
         int tile = Z::records::of(smem, drawn)->last;
         listed_load_tile<Z, false>(args, smem, drawn, loaded, tile);
@@ -142,18 +158,18 @@ template <int D, int DV> ORDO_DEVICE void listed_load(const ordo_forward_args &a
         }
         drawn++;
         if (ticket < units) /* in the shadow of the loads issued so far */
-            listed_describe<D, DV>(args, ticket, smem, drawn);
+            listed_describe<D, DV, ELEMENTS>(args, ticket, smem, drawn);
     }
     mbar_wait(Z::Q_EMPTY + 8 * forward_q_stage<Z>(drawn), forward_q_parity<Z>(drawn) ^ 1);
     Z::records::of(smem, drawn)->head = -1; /* no more */
     mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
 }
 
-template <int D, int DV, bool LISTS>
+template <int D, int DV, bool LISTS, bool ELEMENTS>
 ORDO_DEVICE void varlen_load(const ordo_forward_args &args, char *smem)
 {
     if constexpr (LISTS)
-        listed_load<D, DV>(args, smem);
+        listed_load<D, DV, ELEMENTS>(args, smem);
     else
         forward_load<D, DV, true>(args, smem);
 }

@@ -50,7 +50,12 @@
     INSTANCE(gather_192_bf16, forward_decode<192, false, true>)                                    \
     INSTANCE(gather_192_f16, forward_decode<192, true, true>)                                      \
     INSTANCE(gather_256_bf16, forward_decode<256, false, true>)                                    \
-    INSTANCE(gather_256_f16, forward_decode<256, true, true>)
+    INSTANCE(gather_256_f16, forward_decode<256, true, true>)                                      \
+    /* element masks */                                                                            \
+    INSTANCE(seen_64_bf16, forward_varlen<64, 64, false, true, true>)                              \
+    INSTANCE(seen_64_f16, forward_varlen<64, 64, true, true, true>)                                \
+    INSTANCE(seen_128_bf16, forward_varlen<128, 128, false, true, true>)                           \
+    INSTANCE(seen_128_f16, forward_varlen<128, 128, true, true, true>)
 
 /* The instance for keep bits of that source; `rule`: of the kernels that have one. */
 #define ORDO_FORWARD_DECLARE(NAME, ...)                                                            \

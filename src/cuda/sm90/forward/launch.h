@@ -19,16 +19,16 @@ static ordo_forward_instance forward_dense(ordo_keep_source source, ordo_forward
                                      : forward_dense_instance<D, ORDO_KEEP_NONE, F16>();
 }
 
-/* The varlen kernel of a bucket, or that for block masks. */
-template <int D, int DV, bool F16, bool LISTS = false>
+/* The varlen kernel of a bucket, or that for block masks, or for element masks. */
+template <int D, int DV, bool F16, bool LISTS = false, bool ELEMENTS = false>
 static ordo_forward_instance forward_varlen(ordo_keep_source source, ordo_forward_rule)
 {
     const ordo_forward_rule any = ORDO_RULE_ANY;
     return source == ORDO_KEEP_NONE
-               ? forward_varlen_instance<D, DV, ORDO_KEEP_NONE, F16, any, LISTS>()
+               ? forward_varlen_instance<D, DV, ORDO_KEEP_NONE, F16, any, LISTS, ELEMENTS>()
            : source == ORDO_KEEP_GIVEN
-               ? forward_varlen_instance<D, DV, ORDO_KEEP_GIVEN, F16, any, LISTS>()
-               : forward_varlen_instance<D, DV, ORDO_KEEP_MADE, F16, any, LISTS>();
+               ? forward_varlen_instance<D, DV, ORDO_KEEP_GIVEN, F16, any, LISTS, ELEMENTS>()
+               : forward_varlen_instance<D, DV, ORDO_KEEP_MADE, F16, any, LISTS, ELEMENTS>();
 }
 
 /* Head size 64 has no instance for softcap: the varlen kernel is faster there. */

@@ -78,6 +78,8 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     const ordo_forward_rule rule = rule_of(pass);
     const bool small = ordo_pass_bucket(pass) == 64;
+    if (pass->blocks.bits)
+        return small ? INSTANCE(seen_64) : INSTANCE(seen_128);
     if (pass->blocks.start)
         return small ? INSTANCE(block_mask_64) : INSTANCE(block_mask_128);
     if (is_dense(pass))

@@ -39,6 +39,7 @@ struct forward_listed {
     const ordo_tile_word *words; /* rows of bits of the tile's queries, one after the other */
     int32_t rows;                /* how many of them exist */
     int32_t interval;            /* place of the tile's first row among the intervals */
+    int64_t bits;                /* or of its first block among those of bits */
     int32_t kv_head;
     int32_t lowest[2]; /* key tile that a warpgroup sees; INT32_MAX: none */
 };

@@ -54,8 +54,10 @@ constexpr bool varlen_apart = !LISTS && (SOURCE == ORDO_KEEP_GIVEN  ? D > 64
                                          : SOURCE == ORDO_KEEP_NONE ? D > 128
                                                                     : false);
 
-/* RULE: what happens to scores, if that is known here. LISTS: under a block mask. */
-template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS>
+/* RULE: what happens to scores, if that is known here. LISTS: under a block mask; ELEMENTS: one
+ * whose partial tiles have bits. */
+template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS,
+          bool ELEMENTS>
 __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
     forward_varlen_kernel(const __grid_constant__ ordo_forward_args args)
 {
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && elect_one())
-            varlen_load<D, DV, LISTS>(args, smem);
+            varlen_load<D, DV, LISTS, ELEMENTS>(args, smem);
         return;
     }
 
@@ -115,6 +117,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
 
         int tile = record.last;
         int32_t listed = 0; /* what the stage says of the tile at hand */
+        uint2 bits;         /* of it, if ELEMENTS and they hide some of it */
         auto look = [&] {   /* waits for the keys of a tile */
                           mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
                           if constexpr (LISTS) {
@@ -179,7 +182,9 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
                 if (RULE != ORDO_RULE_ANY || !all_see()) {
                     varlen_mask<Z>(s, args, record, now, tile, first, row, column, mine,
                                    LISTS ? varlen_partial_to<Z>(record, first) : partial_to);
-                    if (LISTS && (!is(LISTED_SEEN) || is(LISTED_PARTIAL)))
+                    if (ELEMENTS && is(LISTED_PARTIAL))
+                        mask_words(s, bits);
+                    else if (LISTS && (!is(LISTED_SEEN) || is(LISTED_PARTIAL)))
                         listed_mask(s, args, record, more, is(LISTED_SEEN), row,
                                     tile * Z::COLUMNS + column);
                 }
@@ -197,6 +202,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
             const int distance = away();
             const float slope = record.slope * args.rule.slope;
             keep.next(record, row, tile, tile == begun);
+            if (ELEMENTS && is(LISTED_PARTIAL))
+                bits = listed_bits(args, record, more, first + warp * 16, tile);
             wgmma_wait<1>();
             wgmma_pin(s);
             mbar_arrive_warp(k_empty(), lane);
@@ -270,12 +277,12 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
 }
 
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE = ORDO_RULE_ANY,
-          bool LISTS = false>
+          bool LISTS = false, bool ELEMENTS = false>
 static ordo_forward_instance forward_varlen_instance(void)
 {
     using Z = forward_shape<D, DV, true, LISTS>;
-    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS>, Z::ROWS,
-             Z::COLUMNS, Z::THREADS, Z::BYTES };
+    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS>,
+             Z::ROWS, Z::COLUMNS, Z::THREADS, Z::BYTES };
 }
 
 #endif
