@@ -43,6 +43,14 @@ ORDO_API ordo_status ordo_seen_make(ordo_block_mask *seen, const ordo_problem *p
                                     const void *elements, const int64_t strides[4], void *memory,
                                     size_t bytes);
 
+/* Make it on the current CUDA device, on `stream` (NULL: the default one), for backend cuda.
+ * `elements` and `memory` lie there, and `seen` is ready when the work on the stream is done. The
+ * bits are those of ordo_seen_make(); the lists have all blocks, also those in which nothing is
+ * seen, which changes no result. */
+ORDO_API ordo_status ordo_seen_make_device(ordo_block_mask *seen, const ordo_problem *problem,
+                                           const void *elements, const int64_t strides[4],
+                                           void *memory, size_t bytes, void *stream);
+
 /* Find an ordinary mask that hides what the mask of a dense problem and `seen` hide together: full,
  * causal, causal-top-left or a window, with padding or without. `as` becomes the problem with that
  * mask, without seen; its layout is padded if sequences are shorter than q_len and kv_len, whose

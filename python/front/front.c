@@ -121,8 +121,8 @@ static bool pack(const view *x, tensor **made)
         return REFUSE("shape", "seen.shape %s: expected four axes", SIZES_OF(&x->shape));
     if (x->dtype != BOOL)
         return REFUSE("argument", "seen.dtype torch.%s: expected torch.bool", type_name(x->dtype));
-    if (x->device_type != CPU)
-        return REFUSE("unsupported", "seen.device %s: expected cpu", DEVICE_OF(x));
+    if (x->device_type != CPU && x->device_type != CUDA)
+        return REFUSE("unsupported", "seen.device %s: expected cpu or cuda", DEVICE_OF(x));
     const shape packed =
         contiguous(3, (const int64_t[4]) { sizes[0], sizes[1], seen_bytes(sizes[2], sizes[3]) });
     if (!allocate(packed, U8, x, made) || torch.aoti_torch_zero_(*made) != TORCH_DONE)
@@ -134,9 +134,21 @@ static bool pack(const view *x, tensor **made)
     p.batch = sizes[0], p.heads = sizes[1], p.head_dim = 1;
     p.q_len = sizes[2], p.kv_len = sizes[3];
     p.seen.on = true, p.seen.per_sequence = sizes[0] > 1, p.seen.per_head = sizes[1] > 1;
-    const ordo_status status = ordo_seen_make(&unused, &p, x->data, x->shape.strides,
-                                              data_of(*made), (size_t)bytes_of(&packed, U8));
-    return !status || library_refused(status);
+    void *const to = data_of(*made), *stream;
+    const size_t bytes = (size_t)bytes_of(&packed, U8);
+    const int64_t *strides = x->shape.strides;
+    struct CUDAGuardOpaque *guard;
+    if (!guard_device(x, &guard))
+        return false;
+    const bool launched = stream_of(x, &stream);
+    const ordo_status status =
+        !launched ? ORDO_OK
+        : x->device_type == CUDA
+            ? ordo_seen_make_device(&unused, &p, x->data, strides, to, bytes, stream)
+            : ordo_seen_make(&unused, &p, x->data, strides, to, bytes);
+    if (guard)
+        torch.aoti_torch_delete_cuda_guard(guard);
+    return launched && (!status || library_refused(status));
 }
 
 /* (Tensor) -> Tensor. */

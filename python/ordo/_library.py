@@ -126,6 +126,11 @@ PROTOTYPES: dict[str, Prototype] = {
         [POINTER(s.ordo_block_mask), POINTER(s.ordo_problem), c_void_p, c_void_p]
         + [c_void_p, c_size_t],
     ),
+    "ordo_seen_make_device": (
+        RESULT,
+        [POINTER(s.ordo_block_mask), POINTER(s.ordo_problem), c_void_p, c_void_p]
+        + [c_void_p, c_size_t, c_void_p],
+    ),
     "ordo_seen_kind": (
         RESULT,
         [POINTER(s.ordo_problem), POINTER(s.ordo_block_mask), POINTER(s.ordo_problem)]

@@ -2,6 +2,8 @@
 #include "ordo/seen.h"
 
 #include "api/block_mask.h"
+#include "api/cuda_module.h"
+#include "api/cuda_pass.h"
 #include "api/problem.h"
 #include "base/blocks.h"
 #include "base/checked.h"
@@ -137,34 +139,74 @@ static void pack_mask(const unsigned char *from, const int64_t *strides, int64_t
     }
 }
 
-ordo_status ordo_seen_make(ordo_block_mask *seen, const ordo_problem *problem, const void *elements,
-                           const int64_t strides[4], void *memory, size_t bytes)
+/* The mask with its arrays in `memory`, still to be filled. */
+static ordo_status lay_out(const ordo_block_mask *seen, const ordo_problem *problem,
+                           const void *elements, const int64_t strides[4], void *memory,
+                           size_t bytes, ordo_block_mask *m)
 {
-    ORDO_DEFAULT_ENVIRONMENT;
     ordo_problem p;
-    ordo_block_mask m;
     places at;
-    ORDO_TRY(resolve(problem, &p, &m));
-    ORDO_TRY(place_arrays(&m, &at));
+    ORDO_TRY(resolve(problem, &p, m));
+    ORDO_TRY(place_arrays(m, &at));
     if (!seen || !strides || !memory || (!elements && p.q_len > 0 && p.kv_len > 0))
         return missing(!seen ? "seen" : !strides ? "strides" : !memory ? "memory" : "elements");
     ORDO_TRY(ordo_check_aligned("memory", memory, ALIGN));
     if (bytes < at.end)
         return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " (ordo_seen_bytes)", bytes,
                          at.end);
-    const int64_t starts = ordo_blocks_of(p.q_len) + 1;
-    const int64_t words = ordo_keep_blocks(p.q_len, p.kv_len) * ORDO_KEEP_WORDS;
-    uint32_t *const bits = memory;
-    int32_t *const start = (int32_t *)(void *)((char *)memory + at.start);
-    int32_t *const key = (int32_t *)(void *)((char *)memory + at.key);
-    memset(bits, 0, at.start); /* rows that pad a block */
+    m->bits = memory;
+    m->start = (const int32_t *)(void *)((char *)memory + at.start);
+    m->key = (const int32_t *)(void *)((char *)memory + at.key);
+    return ORDO_OK;
+}
+
+ordo_status ordo_seen_make(ordo_block_mask *seen, const ordo_problem *problem, const void *elements,
+                           const int64_t strides[4], void *memory, size_t bytes)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    ordo_block_mask m;
+    ORDO_TRY(lay_out(seen, problem, elements, strides, memory, bytes, &m));
+    const int64_t starts = ordo_blocks_of(m.q_len) + 1;
+    const int64_t words = ordo_keep_blocks(m.q_len, m.kv_len) * ORDO_KEEP_WORDS;
+    memset(memory, 0, (size_t)((const char *)m.start - (char *)memory)); /* rows that pad a block */
     for (int64_t x = 0; x < m.sequences * m.heads; x++)
-        pack_mask(
-            (const unsigned char *)elements + x / m.heads * strides[0] + x % m.heads * strides[1],
-            strides, p.q_len, p.kv_len, bits + x * words, start + x * starts, key, &m.entries);
-    m.bits = bits;
-    m.start = start;
-    m.key = key;
+        pack_mask((const unsigned char *)elements + x / m.heads * strides[0] +
+                      x % m.heads * strides[1],
+                  strides, m.q_len, m.kv_len, (uint32_t *)memory + x * words,
+                  (int32_t *)m.start + x * starts, (int32_t *)m.key, &m.entries);
+    return ordo_versioned_answer(seen, &m, &ordo_block_mask_struct);
+}
+
+ordo_status ordo_seen_make_device(ordo_block_mask *seen, const ordo_problem *problem,
+                                  const void *elements, const int64_t strides[4], void *memory,
+                                  size_t bytes, void *stream)
+{
+    ORDO_DEFAULT_ENVIRONMENT;
+    const ordo_cuda_module *module = NULL;
+    ordo_block_mask m;
+    ORDO_TRY(lay_out(seen, problem, elements, strides, memory, bytes, &m));
+    ORDO_TRY(ordo_cuda_ready());
+    ORDO_TRY(ordo_cuda_module_get(&module, NULL));
+    const int64_t masks = m.sequences * m.heads, rows = ordo_blocks_of(m.q_len);
+    m.entries = masks * rows * ordo_blocks_of(m.kv_len);
+    if (m.entries == 0) {
+        const size_t starts = sizeof *m.start * (size_t)(masks * (rows + 1));
+        ORDO_TRY(ordo_cuda_answer(module, module->fill((void *)m.start, 0, starts, stream)));
+        return ordo_versioned_answer(seen, &m, &ordo_block_mask_struct);
+    }
+    const ordo_cuda_seen pack = {
+        .elements = elements,
+        .strides = { strides[0], strides[1], strides[2], strides[3] },
+        .q_len = (int32_t)m.q_len,
+        .kv_len = (int32_t)m.kv_len,
+        .sequences = (int32_t)m.sequences,
+        .heads = (int32_t)m.heads,
+        .bits = memory,
+        .start = (int32_t *)m.start,
+        .key = (int32_t *)m.key,
+        .stream = stream,
+    };
+    ORDO_TRY(ordo_cuda_answer(module, module->pack_seen(&pack)));
     return ordo_versioned_answer(seen, &m, &ordo_block_mask_struct);
 }
 

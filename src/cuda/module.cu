@@ -242,6 +242,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         ordo_cuda_sum,
         ordo_cuda_event_wait,
         gemm,
+        ordo_cuda_pack_seen,
     };
     return &table;
 }

@@ -16,6 +16,7 @@
 
 #include "cuda/ops/combine.h"
 #include "cuda/ops/dropout.h"
+#include "cuda/ops/seen.h"
 #include "cuda/pass/gemm.h"
 #include "cuda/pass/pages.h"
 #include "ordo/device.h"
@@ -97,6 +98,9 @@ typedef struct ordo_cuda_module {
     /* Launch a matrix product on its stream, on the current device; ORDO_ERR_UNSUPPORTED as of a
      * pass. */
     ordo_status (*gemm)(const ordo_cuda_gemm *gemm);
+
+    /* Launch the kernel that packs an element mask, on its stream. */
+    ordo_status (*pack_seen)(const ordo_cuda_seen *seen);
 } ordo_cuda_module;
 
 typedef const ordo_cuda_module *(*ordo_cuda_module_entry)(void);

@@ -234,6 +234,13 @@ static ordo_status combine(const ordo_cuda_combine *combine)
     return ORDO_OK;
 }
 
+static ordo_status pack_seen(const ordo_cuda_seen *seen)
+{
+    fake_passes.pack_seen++;
+    fake_passes.last_seen = *seen;
+    return ORDO_OK;
+}
+
 static ordo_status digest(const ordo_bytes *spans, int64_t count, uint64_t *pieces,
                           uint64_t *digests, void *stream)
 {
@@ -405,6 +412,7 @@ const ordo_cuda_module *ordo_cuda_module_table(void)
         .sum = sum,
         .gemm = gemm,
         .event_wait = await,
+        .pack_seen = pack_seen,
     };
     return &table;
 }

@@ -16,7 +16,7 @@ enum { FAKE_LAUNCHES = 256 }; /* what comes after is not kept */
  * ones. Exported as
  * `fake_passes`. */
 typedef struct fake_record {
-    int forward, backward, dropout, combine, digest, sum, gemm;
+    int forward, backward, dropout, combine, digest, sum, gemm, pack_seen;
     ordo_cuda_pass last;
     bool paged; /* the last forward pass had pages, these */
     ordo_cuda_pages last_pages;
@@ -24,6 +24,7 @@ typedef struct fake_record {
     ordo_sum last_sum;
     void *last_sum_stream;
     ordo_cuda_gemm last_gemm;
+    ordo_cuda_seen last_seen;
     fake_launch launches[FAKE_LAUNCHES];
     int launched;
 } fake_record;
