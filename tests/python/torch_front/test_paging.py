@@ -58,9 +58,12 @@ class Cache:
 
 @pytest.mark.parametrize("page_rows", [1, 16, 48, 256])
 @pytest.mark.parametrize("window", [(-1, -1), (60, 0)])
+@pytest.mark.parametrize("gathered", [False, True])
 def test_packed_and_dense_queries_have_the_bits_of_training(
-    page_rows: int, window: tuple[int, int]
+    page_rows: int, window: tuple[int, int], gathered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if gathered:
+        monkeypatch.setattr(_pages, "in_place", lambda *given: False)
     cache = Cache(page_rows, torch.bfloat16, page_rows)
     rows, sink = (3, 1, 3), torch.randn(HEADS)
     ends = [280, 60, 513]  # the window of the first one meets two tiles
