@@ -19,9 +19,12 @@ enum more {
     BLOCK_KEY,   /* sequences, or 1, and heads, or 1 */
     BLOCK_FIRST, /* with BLOCK_LAST, or neither */
     BLOCK_LAST,
-    SEEN, /* an element mask, as ordo::seen packs it */
-    BIAS, /* in the type of q too; its last axis is contiguous */
-    SINK = 15,
+    SEEN,  /* an element mask, as ordo::seen packs it */
+    BIAS,  /* in the type of q too; its last axis is contiguous */
+    PAGES, /* k and v are (page, row, head, dim), read where they lie, and kv_lens counts whole
+            * sequences; of packed queries, without cu_kv */
+    SINK,
+    STARTS = 28, /* with PAGES; bits between are the other flags */
     MORE
 };
 /* What each has to be. Each letter is an axis: 2 numbers, e ends, b one per sequence, h one per
@@ -48,7 +51,9 @@ static const struct {
     [BLOCK_LAST] = { "block_mask.last", I32, "BHr" },
     [SEEN] = { "seen", U8, "nmw" },
     [BIAS] = { "bias", F32, "nmrc" },
+    [PAGES] = { "page_table", I32, "b*" },
     [SINK] = { "sink", F32, "h" },
+    [STARTS] = { "kv_starts", I32, "b" },
 };
 
 /* The other flags; ordo/torch/_front.py. */
@@ -67,7 +72,7 @@ enum {
     ASK = 1 << 25,    /* keep_bits: the line of the plan, as text, in place of bits */
     DRAW = 1 << 26,   /* eager_forward: draw seed and offset, once nothing is refused any more */
     NEEDS_DBIAS = 1 << 27,
-    KNOWN_FLAGS = ((NEEDS_DBIAS << 1) - 1) & ~(1 << 14)
+    KNOWN_FLAGS = (1 << MORE) - 1
 };
 
 enum size { LEFT, RIGHT, MAX_Q, MAX_KV, SHARD, SIZES = SHARD + 7 };
@@ -85,7 +90,7 @@ typedef struct request {
     tensor *q, *k, *v, *saved[SAVED], *more[MORE]; /* owned; NULL if not given */
     unsigned carry;                                /* what is done with the sums; 0: nothing */
     tensor *made[RESULTS];
-    bool packed, draws; /* draws: DRAW is taken */
+    bool packed, paged, draws; /* draws: DRAW is taken */
     int64_t sequences;
     shape given[3];           /* q, k and v as they came */
     view x[3];                /* the same with rows first; packed: (row, head, dim) */
@@ -158,7 +163,7 @@ static bool read_rest(request *r, const StableIValue *stack)
     r->scale = real_of(stack[1]), r->softcap = real_of(stack[3]), r->dropout_p = real_of(stack[4]);
     bool done = read_list("more", stack[2], MORE, true, items, &count);
     for (int i = 0; i < MORE; i++)
-        if (r->flags >> i & 1)
+        if (tensors[i].name && r->flags >> i & 1)
             r->more[i] = tensor_of(items[named++]);
     for (size_t i = named; i < MORE; i++)
         release(tensor_of(items[i]));
@@ -170,7 +175,7 @@ static bool read_rest(request *r, const StableIValue *stack)
         return false;
     if (r->flags & ~(int64_t)KNOWN_FLAGS)
         return REFUSE("unsupported", "flags %ld: expected those of this version, below %d",
-                      (long)r->flags, NEEDS_DBIAS << 1);
+                      (long)r->flags, KNOWN_FLAGS + 1);
     if (r->flags & DRAW && !r->draws)
         return REFUSE("unsupported", "flags: only ordo::eager_forward draws seed and offset");
     if (r->flags & DRAW && r->more[RNG])
@@ -252,9 +257,11 @@ static bool check_lists(const request *r)
 {
     const int64_t flags = r->flags;
     for (int i = 0; i < MORE; i++)
-        if (tensors[i].pair && (flags >> i ^ flags >> (i + 1)) & 1)
+        if (tensors[i].pair && !r->paged && (flags >> i ^ flags >> (i + 1)) & 1)
             return REFUSE("argument", "%s, %s: expected both or none", tensors[i].name,
                           tensors[i + 1].name);
+    if (flags >> STARTS & 1 && !r->paged)
+        return REFUSE("argument", "kv_starts given, page_table None: expected both");
     if (r->packed && flags >> Q_LENS & 1)
         return REFUSE("argument", "cu_q, q_lens: expected one of them");
     if (r->dropout_p > 0 && !(flags & (1 << RNG | ASK)))
@@ -269,12 +276,28 @@ static bool check_lists(const request *r)
     return true;
 }
 
+/* What a call with pages has beside them. */
+static bool check_paged(const request *r)
+{
+    const int64_t needed = 1 << CU_Q | 1 << KV_LENS | 1 << PAGES;
+    const int64_t known =
+        needed | 1 << SLOPES | 1 << SINK | 1 << STARTS | CAUSAL | TOP_LEFT | KEEP | ASK;
+    if (r->saved[DOUT])
+        return REFUSE("unsupported", "page_table given: no gradients");
+    return ((r->flags & needed) == needed && !(r->flags & ~known)) ||
+           REFUSE("unsupported",
+                  "flags %ld: expected cu_q, kv_lens and no other than slopes, sink and kv_starts "
+                  "with page_table",
+                  (long)r->flags);
+}
+
 static bool check_axes(const request *r, const char *name, const view *x)
 {
-    const bool first = r->flags & HEADS_FIRST;
-    return x->shape.axes == (r->packed && !first ? 3 : 4) ||
+    const bool first = r->flags & HEADS_FIRST, pages = r->paged && x != r->x;
+    return x->shape.axes == (r->packed && !first && !pages ? 3 : 4) ||
            REFUSE("shape", "%s.shape %s: expected %s", name, SIZES_OF(&x->shape),
                   first       ? "(batch, head, row, dim)"
+                  : pages     ? "(page, row, head, dim) with page_table"
                   : r->packed ? "(row, head, dim) with cu_q"
                               : "(batch, row, head, dim)");
 }
@@ -326,6 +349,19 @@ static bool turn(const char *name, const request *r, tensor **x, view *seen, boo
            (copy(name, x, seen, &dense) && view_rows(r, seen, heads_first));
 }
 
+/* See q, k or v as the library has it; keys in pages are never copied. */
+static bool see(const char *name, const request *r, tensor **x, view *seen)
+{
+    ordo_tensor unused;
+    if (!r->paged || seen == r->x)
+        return turn(name, r, x, seen, r->flags & HEADS_FIRST);
+    return describe(seen, &unused) ||
+           REFUSE("align",
+                  "%s.stride %s: expected a contiguous last axis, and on CUDA rows of 16 "
+                  "bytes, with page_table",
+                  name, STRIDES_OF(&seen->shape));
+}
+
 /* Compare what a backward pass gets beside q, k and v, and see it as the library has it. */
 static bool check_saved(request *r)
 {
@@ -354,7 +390,9 @@ static bool check_request(request *r)
     static const char *const names[3] = { "q", "k", "v" };
     tensor **const given[3] = { &r->q, &r->k, &r->v };
     const bool first = r->flags & HEADS_FIRST;
-    r->packed = r->flags >> CU_Q & 1;
+    r->packed = r->flags >> CU_Q & 1, r->paged = r->flags >> PAGES & 1;
+    if (r->paged && !check_paged(r))
+        return false;
     view *const q = &r->x[0], *const v = &r->x[2];
     for (int i = 0; i < 3; i++) {
         view *x = &r->x[i];
@@ -371,16 +409,17 @@ static bool check_request(request *r)
             "q.dtype torch.float32 on CUDA: expected torch.bfloat16 or torch.float16; "
             "run under torch.autocast(\"cuda\", torch.bfloat16), or convert q, k and v by "
             ".to(torch.bfloat16)");
-    const int64_t axes = q->shape.axes, dim = axes - 1;
+    const int64_t axes = q->shape.axes;
     for (int i = 1; i < 3; i++) { /* the batch and the head size of q, and v as k */
         shape as = r->given[1];
         as.sizes[0] = axes == 4 && !(r->packed && first) ? q->shape.sizes[0] : as.sizes[0];
-        as.sizes[dim] = i == 1 ? q->shape.sizes[dim] : v->shape.sizes[dim];
+        as.sizes[as.axes - 1] =
+            i == 1 ? q->shape.sizes[axes - 1] : v->shape.sizes[v->shape.axes - 1];
         if (!check_one(names[i], &r->x[i], &as, q->dtype, q))
             return false;
     }
     for (int i = 0; i < 3; i++)
-        if (!turn(names[i], r, given[i], &r->x[i], first))
+        if (!see(names[i], r, given[i], &r->x[i]))
             return false;
     for (int i = 0; i < MORE; i++)
         if (r->more[i] && !look(tensors[i].name, r->more[i], &r->list[i]))

@@ -199,7 +199,7 @@ static const struct {
     { "gemm", gemm },
 };
 
-enum { REVISION = 11 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
+enum { REVISION = 12 }; /* version of the operators' arguments; as in ordo/torch/_front.py */
 
 /* Register the kernels; once per process, after PyTorch has been loaded and the operators defined.
  * `revision` is what the caller expects. Returns NULL, or why it is not possible. */

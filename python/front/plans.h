@@ -91,14 +91,15 @@ static void describe_bias(const request *r, ordo_problem *p)
 static bool is_blank(const ordo_problem *p)
 {
     const bool packed = p->layout == ORDO_PACKED;
-    const int64_t rows = packed ? p->total_q : p->q_len, keys = packed ? p->total_kv : p->kv_len;
+    const int64_t rows = packed ? p->total_q : p->q_len;
+    const int64_t keys = packed && !p->paging.page_rows ? p->total_kv : p->kv_len;
     return p->batch == 0 || rows == 0 || keys == ORDO_NO_KEYS;
 }
 
 static void key_of(const request *r, plan_key *key)
 {
     const int64_t *q = r->x[0].shape.sizes, *k = r->x[1].shape.sizes, *size = r->sizes;
-    const int64_t row = r->x[0].shape.axes - 3, head = row + 1, dim = row + 2;
+    const int64_t row = r->x[0].shape.axes - 3, head = row + 1, dim = row + 2, page = r->paged;
     const int64_t rows = q[row], columns = k[row] ? k[row] : ORDO_NO_KEYS;
     const int32_t dtype = r->x[0].dtype;
     memset(key, 0, sizeof *key);
@@ -108,11 +109,13 @@ static void key_of(const request *r, plan_key *key)
     p->dtype = dtype == F32 ? ORDO_F32 : dtype == BF16 ? ORDO_BF16 : ORDO_F16;
     p->layout = r->packed ? ORDO_PACKED : r->flags >> Q_LENS & 1 ? ORDO_PADDED : ORDO_DENSE;
     p->batch = r->sequences;
-    p->heads = q[head], p->kv_heads = k[head];
+    p->heads = q[head], p->kv_heads = k[page + head];
     p->q_len = r->packed ? size[MAX_Q] : rows, p->kv_len = r->packed ? size[MAX_KV] : columns;
     if (r->packed)
-        p->total_q = rows, p->total_kv = columns;
-    p->head_dim = q[dim], p->v_head_dim = r->x[2].shape.sizes[dim];
+        p->total_q = rows, p->total_kv = r->paged ? 0 : columns;
+    if (r->paged)
+        p->paging = (ordo_paging) { k[1], k[0], r->list[PAGES].shape.sizes[1] };
+    p->head_dim = q[dim], p->v_head_dim = r->x[2].shape.sizes[page + dim];
     p->scale = r->scale, p->softcap = r->softcap;
     p->mask = r->flags & CAUSAL     ? ORDO_MASK_CAUSAL
               : r->flags & TOP_LEFT ? ORDO_MASK_CAUSAL_TOP_LEFT

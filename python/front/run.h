@@ -179,6 +179,7 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
     describe(&r->x[0], &call->q), describe(&r->x[1], &call->k), describe(&r->x[2], &call->v);
     call->cu_q = list[CU_Q].data, call->cu_kv = list[CU_KV].data;
     call->q_lens = list[Q_LENS].data, call->kv_lens = list[KV_LENS].data;
+    call->page_table = list[PAGES].data, call->kv_starts = list[STARTS].data;
     call->sequence_ids = list[IDS].data;
     call->slopes = list[SLOPES].data;
     call->slopes_batch_stride = list[SLOPES].shape.axes == 2 ? list[SLOPES].shape.sizes[1] : 0;

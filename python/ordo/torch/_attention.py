@@ -153,19 +153,16 @@ def run_inputs(
     """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
     if a.kv_starts is not None and a.page_table is None:
         raise Error("argument", "kv_starts given, page_table None: expected both")
-    batch = done = back = None
+    batch = back = None
     if a.page_table is not None:
         batch = q.shape[:2] if a.cu_q is None else None
-        q, k, v, a, done = packed(q, k, v, a)
+        q, k, v, a = packed(q, k, v, a)
+    elif a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
+        q, k, v, a, back = without_gaps(q, k, v, a)
     if a.prepared is not None:
         a = with_prepared(a)
-    if done is not None:
-        o, lse, inputs = done
-    else:
-        if a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
-            q, k, v, a, back = without_gaps(q, k, v, a)
-        inputs = prepare(q, k, v, a, now)
-        o, lse = attend(*inputs, a.prepared)
+    inputs = prepare(q, k, v, a, now)
+    o, lse = attend(*inputs, a.prepared)
     if back is not None:
         o, lse = o.index_select(0, back), lse.index_select(1, back)
     if batch is not None:

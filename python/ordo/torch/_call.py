@@ -233,6 +233,8 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
         sink = a.sink.to(device=q.device, dtype=torch.float32).contiguous()
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
+        if a.page_table is not None:
+            cu_kv, kv_lens = None, a.kv_lens
     elif a.q_lens is not None or a.kv_lens is not None:
         q_lens = full_lengths("q_lens", q, a.q_lens)
         kv_lens = full_lengths("kv_lens", k, a.kv_lens)
@@ -241,7 +243,8 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
         _refuse_complex("slopes", a.slopes)
         slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
-    made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink)
+    pages: Any = dict(page_table=a.page_table, kv_starts=a.kv_starts)
+    made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink, **pages)
     if a.bias is not None:
         bias = _shared("bias", a.bias, q, k, made, max_q, max_kv)
         made = made._replace(bias=bias if bias.stride(-1) == 1 else bias.contiguous())

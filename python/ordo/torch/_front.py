@@ -10,8 +10,8 @@
     eager_forward, eager_backward  the first two for _node.py alone, which makes no graph of them: they
                    have no formula of autograd, and seed and offset are drawn inside, a fourth result
 
-All are pure functions of their arguments but those that draw. `more` holds the tensors that the lowest bits
-of `flags` name, in their order; `sizes` is empty, or left, right, max_q, max_kv and the numbers of a
+All are pure functions of their arguments but those that draw. `more` holds the tensors that bits of
+`flags` name, in their order; `sizes` is empty, or left, right, max_q, max_kv and the numbers of a
 shard. A flag never gets another meaning: graphs that were saved hold it.
 """
 
@@ -29,12 +29,13 @@ from .._library import Error, path
 
 # Tensors in `more`, and the other flags; as in python/front/call.h.
 RNG, CU_Q, CU_KV, Q_LENS, KV_LENS, IDS, SLOPES, BITS = (1 << x for x in range(8))
-BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST, SEEN, BIAS = (1 << x for x in range(8, 14))
-SINK, CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW, NEEDS_DBIAS = (
-    1 << x for x in range(15, 28)
+BLOCK_START, BLOCK_KEY, BLOCK_FIRST, BLOCK_LAST, SEEN, BIAS, PAGES, SINK = (1 << x for x in range(8, 16))
+CAUSAL, TOP_LEFT, FA2, HEADS_FIRST, LIKE_Q, KEEP, NO_DQ, NO_DKV, HIDDEN, ASK, DRAW, NEEDS_DBIAS = (
+    1 << x for x in range(16, 28)
 )
+STARTS = 1 << 28  # a tensor again
 
-_REVISION = 11  # changes with what the operators take; as in front.c
+_REVISION = 12  # changes with what the operators take; as in front.c
 CALL = "int flags, float scale, Tensor[] more, float softcap=0, float dropout_p=0, SymInt[] sizes=[]"
 _SAVED = "Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
 _DRAWS = (torch.Tag.nondeterministic_seeded,)

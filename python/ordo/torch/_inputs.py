@@ -49,12 +49,15 @@ class Lists(NamedTuple):
     block_last: Tensor | None = None
     seen: Tensor | None = None  # an element mask as ordo::seen packs it
     bias: Tensor | None = None
+    page_table: Tensor | None = None  # k and v are in pages: _pages.py
     sink: Tensor | None = None
+    kv_starts: Tensor | None = None
 
 
 _FLAGS = (  # in the order of Lists
     f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES, f.BITS,
-    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SEEN, f.BIAS, f.SINK,
+    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SEEN, f.BIAS,
+    f.PAGES, f.SINK, f.STARTS,
 )  # fmt: skip
 _MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
@@ -86,8 +89,8 @@ def call_of(lists: Lists, rules: Rules) -> Call:
 
 def lists_of(flags: int, more: Any) -> Lists:
     """The lists among the tensors of a call."""
-    given = dict(zip((1 << x for x in range(f.SINK.bit_length()) if flags >> x & 1), more))
-    return Lists(*[given.get(flag) for flag in _FLAGS])
+    given = iter(more)
+    return Lists(*[next(given, None) if flags & flag else None for flag in _FLAGS])
 
 
 def opened(
@@ -112,10 +115,12 @@ def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
 def fake_rows(flags: int, more: Any, q: Tensor, k: Tensor, v: Tensor, **saved: Any) -> Any:
     """q, k and v with rows first, for a fake kernel. What does not fit together is refused when a graph
     runs; but tensors with data beside one on the meta device come here alone."""
-    axes = 3 if flags & f.CU_Q and not flags & f.HEADS_FIRST else 4
+    axes = dict.fromkeys("qkv", 3 if flags & f.CU_Q and not flags & f.HEADS_FIRST else 4)
+    if flags & f.PAGES:
+        axes |= {"k": 4, "v": 4}
     for name, x in {"q": q, "k": k, "v": v, **saved, **lists_of(flags, more)._asdict()}.items():
-        if name in "qkv" and x.dim() != axes:
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes} axes")
+        if name in axes and x.dim() != axes[name]:
+            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes[name]} axes")
         if x is not None and x.device != q.device:
             raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
     return rows_first(flags, q, k, v)
@@ -123,8 +128,8 @@ def fake_rows(flags: int, more: Any, q: Tensor, k: Tensor, v: Tensor, **saved: A
 
 def learned(flags: int, more: Any) -> tuple[Tensor | None, Tensor | None]:
     """The tensors of a call that gradients flow to: bias and sink."""
-    sink = more[-1] if flags & f.SINK else None
-    return (more[-1 if sink is None else -2] if flags & f.BIAS else None), sink
+    lists = lists_of(flags, more)
+    return lists.bias, lists.sink
 
 
 def seen_bytes(rows: Any, columns: Any) -> Any:

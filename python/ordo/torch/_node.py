@@ -226,12 +226,13 @@ def _flops(q: Tensor, k: Tensor, v: Tensor, wide: int, narrow: int, call: Any) -
     q, k, v = rows_first(flags, q, k, v)
     lists = lists_of(flags, more)
     pairs: Any = q.shape[0] * k.shape[1] * (1 if lists.cu_q is not None else q.shape[1])
-    if lists.cu_q is not None and lists.cu_kv is not None:
+    if lists.cu_q is not None:
+        keys: Any = lists.kv_lens if lists.cu_kv is None else lists.cu_kv.diff()
         ends = lists.cu_q
         if ends.is_meta or isinstance(ends, torch._subclasses.FakeTensor):  # no lengths to read
             pairs = q.shape[0] * rest[2][3]  # max_kv
         else:
-            pairs = (ends.diff().long() * lists.cu_kv.diff().long().to(ends.device)).sum()
+            pairs = (ends.diff().long() * keys.long().to(ends.device)).sum()
     return int(2 * q.shape[-2] * int(pairs) * (wide * q.shape[-1] + narrow * v.shape[-1]))
 
 

@@ -10,21 +10,14 @@ that k does not have, or one that is not stored, is NaN.
 
 from __future__ import annotations
 
-import functools
-import os
-from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _structs as s
-from .._library import Error, lib
-from .._machine import Machine
-from .._plan import WORKSPACE_ALIGN, Plan
-from .._problem import Paging, Problem
-from ._call import Arguments, Inputs, as_int32, checked, lists_beside, mask_of, plain, rules_of, window_of
-from ._inputs import Rules
+from .._library import Error
+from ._call import Arguments, as_int32, checked, mask_of, plain, window_of
+from ._inputs import DTYPES
 
 ALIGN = 256  # a multiple of the columns of every tile of keys
 
@@ -57,11 +50,13 @@ class Pages:
                 raise Error("argument", f"{name}.dtype {x.dtype}: expected that of q, {q.dtype}")
         if k.shape[0] == 0 or k.shape[1] == 0:
             raise Error("shape", f"k.shape {tuple(k.shape)}: expected a page and a row at least")
-        self.table, self.page_rows, self.pages = as_int32("page_table", table), k.shape[1], k.shape[0]
+        self.table = as_int32("page_table", table).contiguous()
+        self.page_rows, self.pages = k.shape[1], k.shape[0]
         self.longest = table.shape[1] * self.page_rows
-        self.lens = lens = as_int32("kv_lens", lens)
-        self.starts = torch.zeros_like(lens) if starts is None else as_int32("kv_starts", starts)
-        self.look = plain(q, k, v) and (q.is_cpu or checked())
+        self.lens = lens = as_int32("kv_lens", lens).contiguous()
+        self.starts = torch.zeros_like(lens) if starts is None else as_int32("kv_starts", starts).contiguous()
+        self.plain = plain(q, k, v)
+        self.look = self.plain and (q.is_cpu or checked())
         if self.look:
             self._check()
 
@@ -130,20 +125,19 @@ def aligned(k: Tensor, v: Tensor, ends: Tensor, starts: Tensor) -> tuple[Tensor,
 
 # ---- read where they lie ----
 
-_TYPES: dict[Any, Any] = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 _GROUP_MAX, _DIM_MAX = 64, 256  # of heads that share keys, and of head sizes, on CUDA
 _LINES_MAX = 1024  # rows times heads that share keys: kernels of packed sequences are faster beyond
 
 
 def in_place(q: Tensor, k: Tensor, v: Tensor, batch: int) -> bool:
-    """Whether the library reads keys where they lie, of packed queries."""
+    """Whether the library reads keys where they lie, of plain packed queries."""
     dims = q.shape[-1], v.shape[-1]
-    if not plain(q, k, v) or q.dim() != 3 or 0 in (batch, *q.shape, *k.shape, *dims):
+    if q.dim() != 3 or 0 in (batch, *q.shape, *k.shape, *dims):
         return False
     group, rest = divmod(q.shape[-2], k.shape[-2])
     if rest or q.shape[0] * group > batch * _LINES_MAX:
         return False
-    if not q.dtype == k.dtype == v.dtype or q.dtype not in _TYPES or q.shape[-1] != k.shape[-1]:
+    if not q.dtype == k.dtype == v.dtype or q.dtype not in DTYPES or q.shape[-1] != k.shape[-1]:
         return False
     if torch.is_autocast_enabled(q.device.type) and torch.get_autocast_dtype(q.device.type) != q.dtype:
         return False
@@ -163,79 +157,14 @@ def _aligned(x: Tensor) -> bool:
     return x.data_ptr() % 16 == 0 and not any(stride % 8 for stride in x.stride()[:-1])
 
 
-def attend_in_place(
-    q: Tensor, k: Tensor, v: Tensor, pages: Pages, a: Arguments
-) -> tuple[Tensor, Tensor, Inputs]:
-    """(o, lse, inputs) of packed queries."""
-    if a.kv_starts is not None and q.is_cuda:
-        q = q.masked_fill(_sees_dropped(pages, a, q.shape[0])[:, None, None], torch.nan)
-    if q.stride(-1) != 1 or (q.is_cuda and not _aligned(q)):
-        q = q.contiguous()
-    max_q = q.shape[0] if a.max_q is None else max(int(a.max_q), 1)
-    lists, _, _ = lists_beside(q, q, a._replace(cu_kv=a.cu_q, max_q=max_q, max_kv=max_q))
-    rules = rules_of(a, q.shape[-1], max_q, pages.longest)
-    for name, x, shapes in (
-        ("slopes", lists.slopes, [(q.shape[1],), (pages.table.shape[0], q.shape[1])]),
-        ("sink", lists.sink, [(q.shape[1],)]),
-    ):
-        if x is not None and tuple(x.shape) not in shapes:
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {shapes[-1]}")
-    alibi = lists.slopes is not None
-    shape = (*q.shape, *k.shape, v.shape[-1], q.dtype, pages.table.shape)
-    plan = _plan(rules, shape, alibi, q.device)
-    o = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    lse = q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
-    size = plan.workspace_bytes
-    room = q.new_empty(size + WORKSPACE_ALIGN, dtype=torch.uint8)
-    call = s.sized(s.ordo_call)
-    for name, x in (("q", q), ("k", k), ("v", v), ("o", o)):
-        to = getattr(call, name)
-        to.data = x.data_ptr()
-        to.stride[:] = (0,) * (4 - x.dim()) + x.stride()
-    call.lse = lse.data_ptr()
-    call.cu_q = lists.cu_q.data_ptr()  # type: ignore[union-attr]
-    call.kv_lens, call.page_table = pages.lens.data_ptr(), pages.table.data_ptr()
-    call.kv_starts = pages.starts.data_ptr() if a.kv_starts is not None else None
-    if lists.slopes is not None:
-        call.slopes = lists.slopes.data_ptr()
-        call.slopes_batch_stride = q.shape[1] if lists.slopes.dim() == 2 else 0
-    call.sink = None if lists.sink is None else lists.sink.data_ptr()
-    call.workspace = -(-room.data_ptr() // WORKSPACE_ALIGN) * WORKSPACE_ALIGN
-    call.workspace_bytes = size
-    if q.is_cpu:
-        call.threads = torch.get_num_threads()
-        lib.ordo_attention_forward(plan._handle, byref(call))
-        return o, lse, (q, k, v, lists, rules)
-    with torch.cuda.device(q.device):
-        call.stream = torch.cuda.current_stream().cuda_stream
-        lib.ordo_attention_forward(plan._handle, byref(call))
-    return o, lse, (q, k, v, lists, rules)
-
-
 def _sees_dropped(pages: Pages, a: Arguments, count: int) -> Tensor:
     """Which rows see a key that is not stored."""
     ends: Any = a.cu_q
-    row = torch.arange(count, dtype=torch.int32, device=ends.device)
+    row = torch.arange(count, dtype=ends.dtype, device=ends.device)
     b = torch.searchsorted(ends, row, right=True).sub(1).clamp(0, len(pages.lens) - 1)
     left, _ = window_of(a.window)
     first = pages.lens[b] - ends[b + 1] + row - left if left >= 0 else torch.zeros_like(row)
     return pages.starts[b] > first.clamp(min=0)
-
-
-@functools.lru_cache(512)
-def _plan(rules: Rules, shape: tuple[Any, ...], alibi: bool, device: torch.device) -> Plan:
-    rows, heads, dim, pages, page_rows, kv_heads, _, v_dim, dtype, table = shape
-    mask: Any = rules.mask
-    problem = Problem(
-        q_len=rules.max_q, kv_len=rules.max_kv, batch=table[0], heads=heads, kv_heads=kv_heads,
-        head_dim=dim, v_head_dim=v_dim, dtype=_TYPES[dtype], layout="packed", total_q=rows,
-        scale=rules.scale, mask=mask, window=(rules.left, rules.right), softcap=rules.softcap,
-        alibi=alibi, paging=Paging(page_rows=page_rows, pages=pages, table_columns=table[1]),
-    )  # fmt: skip
-    named = os.environ.get("ORDO_MACHINE" if device.type == "cuda" else "ORDO_EMULATE")
-    if device.type == "cuda":
-        return Plan(problem, named or Machine.of_device(device.index), backend="cuda")
-    return Plan(problem, named or None, backend="emulator" if named else "cpu")
 
 
 # ---- every call ----
@@ -243,9 +172,9 @@ def _plan(rules: Rules, shape: tuple[Any, ...], alibi: bool, device: torch.devic
 
 def packed(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments
-) -> tuple[Tensor, Tensor, Tensor, Arguments, tuple[Tensor, Tensor, Inputs] | None]:
-    """The call of packed sequences that a call with page_table is, and (o, lse) if that is done; q may
-    be (batch, row, head, dim)."""
+) -> tuple[Tensor, Tensor, Tensor, Arguments]:
+    """The call of packed sequences that a call with page_table is: with it where keys are read where
+    they lie, else without; q may be (batch, row, head, dim)."""
     for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared", "seen", "bias"):
         if getattr(a, name) is not None:
             raise Error("unsupported", f"{name} given: expected None with page_table")
@@ -274,21 +203,23 @@ def packed(
         raise Error("shape", f"cu_q.shape {tuple(cu_q.shape)}: expected ({batch + 1},)")
     if pages.look:
         _check_starts(pages, cu_q, a)
-    if in_place(q, k, v, batch):
-        a = a._replace(cu_q=cu_q, max_q=max_q)
-        return q, k, v, a, attend_in_place(q, k, v, pages, a)
-    keys, values, ends = pages.gather(k, v)
-    most = pages.longest if a.max_kv is None else a.max_kv
+    if not pages.plain or not in_place(q, k, v, batch):
+        keys, values, ends = pages.gather(k, v)
+        max_kv = pages.longest if a.max_kv is None else a.max_kv
+        unpaged = a._replace(kv_lens=None, kv_starts=None, page_table=None)
+        return q, keys, values, unpaged._replace(cu_q=cu_q, cu_kv=ends, max_q=max_q, max_kv=max_kv)
     a = a._replace(
         cu_q=cu_q,
-        cu_kv=ends,
-        max_q=max_q,
-        max_kv=most,
-        kv_lens=None,
-        kv_starts=None,
-        page_table=None,
+        cu_kv=cu_q,
+        max_q=q.shape[0] if max_q is None else max_q,
+        max_kv=pages.longest,
+        kv_lens=pages.lens,
+        kv_starts=None if a.kv_starts is None else pages.starts,
+        page_table=pages.table,
     )
-    return q, keys, values, a, None
+    if a.kv_starts is not None and q.is_cuda:
+        q = q.masked_fill(_sees_dropped(pages, a, q.shape[0])[:, None, None], torch.nan)
+    return q, k, v, a
 
 
 def _check_starts(pages: Pages, cu_q: Tensor, a: Arguments) -> None:

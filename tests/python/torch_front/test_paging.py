@@ -13,7 +13,7 @@ import ordo
 import ordo.torch
 from ordo.compat import flash_attn_3 as fa3
 from ordo.compat.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
-from ordo.torch import _pages
+from ordo.torch import _front as f, _pages
 from ordo.torch._call import Arguments
 
 LENGTHS = 300, 77, 513
@@ -288,6 +288,55 @@ def test_pages_in_place_and_gathered(window: tuple[int, int], monkeypatch: pytes
     strange.copy_(cache.k)  # its last axis is not contiguous
     o2, lse2 = ordo.torch.attention(q, strange, cache.v, **rules)
     assert gathered and torch.equal(o, o2) and torch.equal(lse, lse2)
+
+
+def test_lists_of_any_strides() -> None:
+    cache = Cache(16, torch.bfloat16, 9)
+    for b in range(3):
+        cache.put(b, 0, LENGTHS[b])
+    q = torch.stack([x[-2:] for x in cache.q])
+    table = torch.nn.functional.pad(cache.table, (0, 5), value=-1)[:, : cache.columns]
+    lens = torch.tensor(LENGTHS).int().repeat_interleave(2)[::2]
+    starts = torch.zeros(3, dtype=torch.int32)
+    assert not table.is_contiguous() and not lens.is_contiguous()
+    rules: dict[str, Any] = dict(causal=True, window=(60, 0), kv_starts=starts)
+    o, lse = ordo.torch.attention(q, cache.k, cache.v, page_table=table, kv_lens=lens, **rules)
+    for b in range(3):
+        expected, expected_lse = cache.train(b, window=(60, 0))
+        assert torch.equal(o[b], expected[-2:]) and torch.equal(lse[b], expected_lse[:, -2:])
+
+
+FLAGS = f.CU_Q | f.KV_LENS | f.PAGES
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes", "message"),
+    [
+        (FLAGS & ~f.KV_LENS, {}, "expected cu_q, kv_lens and no other than"),
+        (FLAGS & ~f.CU_Q, {}, "expected cu_q, kv_lens and no other than"),
+        (FLAGS | f.CU_KV, {}, "expected cu_q, kv_lens and no other than"),
+        (FLAGS | f.HEADS_FIRST, {}, "expected cu_q, kv_lens and no other than"),
+        (f.STARTS, {"q": Q}, "kv_starts given, page_table None"),
+        (FLAGS | f.STARTS, {"kv_starts": LENS[:2]}, r"kv_starts.shape \(2,\): expected \(3,\)"),
+        (FLAGS, {"page_table": LENS[:, None].expand(3, 4)}, "page_table.stride .*: expected a contiguous"),
+        (FLAGS, {"page_table": LENS[:2, None]}, r"page_table.shape \(2, 1\): expected \(3, 1\)"),
+        (FLAGS, {"k": Q[0]}, r"k.shape .*: expected \(page, row, head, dim\) with page_table"),
+        (FLAGS, {"k": torch.zeros(3, 4, DIM, KV_HEADS).mT}, "k.stride .*: expected a contiguous last axis"),
+        (FLAGS, {"v": torch.zeros(3, 5, KV_HEADS, DIM)}, "v.shape"),
+    ],
+)
+def test_the_operator_refuses_by_name(flags: int, changes: dict[str, Any], message: str) -> None:
+    lists = {
+        f.CU_Q: ("cu_q", torch.tensor([0, 1, 2, 3], dtype=torch.int32)), f.CU_KV: ("cu_kv", LENS),
+        f.KV_LENS: ("kv_lens", LENS), f.PAGES: ("page_table", torch.zeros(3, 4, dtype=torch.int32)),
+        f.STARTS: ("kv_starts", LENS),
+    }  # fmt: skip
+    k = torch.zeros(3, 4, KV_HEADS, DIM)
+    given: dict[str, Any] = {"q": Q[:, 0], "k": k, "v": k, **changes}
+    more = [given.get(name, x) for flag, (name, x) in lists.items() if flags & flag]
+    sizes = (-1, -1, 1, 16, *[0] * 7)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.ordo.forward(given["q"], given["k"], given["v"], flags, 1.0, more, 0.0, 0.0, sizes)
 
 
 def test_rows_that_see_what_is_not_stored() -> None:
