@@ -17,18 +17,6 @@ static bool is_dense(const ordo_cuda_pass *pass)
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
 }
 
-/* Few queries, or keys in pages: the kernel of decode.h, where keys pass once for all heads that
- * share them. With a head each it is faster where the keys are many and the queries fill 8 lines at
- * most. */
-static bool is_decode(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
-{
-    const ordo_run *run = &pass->run;
-    const int32_t group = run->group_heads, rows = run->band.q_len;
-    return pages || (rows <= ORDO_PAGED_LINES / group &&
-                     (group > 1 || (rows <= 8 && run->band.kv_len >= 1024)) &&
-                     ordo_pass_keep_source(pass) == ORDO_KEEP_NONE && !pass->blocks.start);
-}
-
 /* Pages are copied by the copy engine if they are multiples of 16 keys. */
 enum { ENGINE_SHIFT = 4 };
 
@@ -174,7 +162,9 @@ ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
-    const bool decode = is_decode(pass, pages);
+    /* decode.h, where keys pass once for all heads that share them, has the bits of few rows without
+     * pages, too, and is faster; one drawn call of 200 on a device is not explained yet. */
+    const bool decode = pages != NULL;
     const ordo_forward_instance kernel =
         decode ? decode_instance_of(pass, pages) : instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
