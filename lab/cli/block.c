@@ -311,7 +311,7 @@ int cli_block(int argc, char **argv)
         OPT_CHOICE("--overlap", "qkv|out|up|down|mlp|all", &r.beside,
                    "overlapped: beside which products (default all)"),
         OPT_CHOICE("--placement", "stream|beside", &r.placement,
-                   "overlapped: on a second stream (default); cuda: in room beside products"),
+                   "overlapped: on a second stream (default), or beside products"),
         OPT_CHOICE("--backward-bits", "keep|regenerate", &r.backward_bits,
                    "read the forward bits (default), or make them again"),
         OPT_INT("--segments", "N", &r.segments, 1, LONGEST, "segments of rows, of mode pipelined"),
