@@ -359,7 +359,7 @@ static inline void check_lse(trial *t)
 static inline void check_no_sinks(trial *t)
 {
     grid_case with = t->c;
-    if (t->c.sinks)
+    if (t->c.sinks || t->c.problem.shard.col0 > 0) /* a sink belongs to column 0 */
         return;
     with.sinks = true;
     for (int h = 0; h < GRID_HEADS_MAX; h++)
