@@ -28,7 +28,7 @@ test: everything ## build and run the tests
 	@ctest --preset release --no-tests=error
 
 test-long: everything setup-long ## run the long tests, some mutants, and each fuzz target for FUZZ_SECONDS
-	@ctest --preset long --no-tests=error $(call drawn,long,6)
+	@ctest --preset long --no-tests=error $(call drawn,long,8)
 	@tools/soak --sample --fuzz-seconds $(FUZZ_SECONDS)
 
 soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 kills: hours; SOAK_HOURS limits them
@@ -36,7 +36,7 @@ soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 k
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@tools/build asan
-	@ctest --preset asan --no-tests=error $(call drawn,asan,4)
+	@ctest --preset asan --no-tests=error $(call drawn,asan,6)
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer
