@@ -48,13 +48,14 @@ static ordo_problem draw_problem(trial *t, uint64_t *state, int64_t head_dim)
     return p;
 }
 
-/* No element masks: plans of cuda refuse them. */
 static grid_blocks draw_blocks(uint64_t *state)
 {
-    grid_blocks x = { .kind = (grid_block_kind)check_between(state, 1, GRID_BAND),
+    grid_blocks x = { .kind = (grid_block_kind)check_between(state, 1, GRID_BLOCK_KINDS - 1),
                       .seed = check_random(state),
                       .per_sequence = check_between(state, 0, 1),
                       .per_head = check_between(state, 0, 1) };
+    x.seen = x.kind == GRID_ELEMENTS || check_between(state, 0, 3) == 0;
+    x.per_head = x.per_head && !(x.seen && x.per_sequence); /* many elements take long */
     x.size = x.kind == GRID_SPARSE ? check_between(state, 0, 256) : check_between(state, 1, ROWS);
     return x;
 }

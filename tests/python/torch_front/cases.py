@@ -205,9 +205,10 @@ class Case:
         masked = self.values["seen"] == "given" or self.bias is not None
         if self.device == "cuda" and self.values["entry"] == "sdpa" and masked:
             return "No available kernel"  # PyTorch's words: its flash backend takes no mask
-        empty = self.values["lengths"] in EMPTY  # nothing is computed, whatever the mask
-        if self.device == "cuda" and self.values["seen"] == "given" and not empty:
-            return "seen: backend cuda"
+        if self.device == "cuda" and self.values["seen"] == "given" and widest > 128:
+            return "seen: backend cuda expects at most 128"
+        if self.device == "cuda" and self.values["seen"] == "given" and self.dtype == torch.float16:
+            return "dtype f16, seen: backend cuda expects bf16"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
         if self.device == "cuda" and self.bias is not None:

@@ -1,4 +1,4 @@
-/* sm90/forward/decode.h: the forward kernel for keys in pages, and for few queries over many keys.
+/* sm90/forward/decode.h: the forward kernel for keys in pages.
  * Key tiles, their order and all arithmetic are those of the varlen kernel, and so are the bits of
  * a row.
  *

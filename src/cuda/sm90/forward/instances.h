@@ -34,7 +34,7 @@
     INSTANCE(block_mask_64_f16, forward_varlen<64, 64, true, true>)                                \
     INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, true>)                           \
     INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)                             \
-    /* keys in pages, also in short ones, and few queries */                                       \
+    /* keys in pages, also in short ones */                                                        \
     INSTANCE(decode_64_bf16, forward_decode<64, false, false>)                                     \
     INSTANCE(decode_64_f16, forward_decode<64, true, false>)                                       \
     INSTANCE(decode_128_bf16, forward_decode<128, false, false>)                                   \

@@ -43,7 +43,7 @@ static ordo_forward_instance forward_score_rule(ordo_keep_source, ordo_forward_r
                : forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_DISTANCE>();
 }
 
-/* The kernel for pages and for few queries. */
+/* The kernel for pages. */
 template <int D, bool F16, bool GATHER>
 static ordo_forward_instance forward_decode(ordo_keep_source, ordo_forward_rule)
 {

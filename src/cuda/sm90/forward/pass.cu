@@ -24,7 +24,7 @@ enum { ENGINE_SHIFT = 4 };
 static int32_t copy_shift_of(const ordo_cuda_pages *pages, int32_t columns)
 {
     int32_t shift = 0;
-    while (((pages ? pages->rows : columns) | columns) % (2 << shift) == 0)
+    while ((pages->rows | columns) % (2 << shift) == 0)
         shift++;
     return shift;
 }
@@ -136,16 +136,11 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     queried.heads = queried.rows;
     queried.rows = heads;
     CUDA_TRY(ordo_cuda_map(&args.map.q, &q, queried, run->group_heads));
-    const bool none = pass->kv_rows == 0; /* as in launch() */
-    ordo_cuda_lengths stored = ordo_pass_lengths(pass, !none, pass->head_dim);
-    if (pages) {
-        args.pages = *pages;
-        stored.rows = pages->rows;
-        stored.sequences = pages->count;
-    }
-    CUDA_TRY(ordo_cuda_map(&args.map.k, none ? &pass->q : &pass->k, stored, 1 << args.copy_shift));
-    stored.head_dim = none ? pass->head_dim : pass->v_head_dim;
-    CUDA_TRY(ordo_cuda_map(&args.map.v, none ? &pass->q : &pass->v, stored, 1 << args.copy_shift));
+    args.pages = *pages;
+    const ordo_cuda_lengths keys = { pages->rows, run->kv_heads, pages->count, pass->head_dim };
+    const ordo_cuda_lengths values = { pages->rows, run->kv_heads, pages->count, pass->v_head_dim };
+    CUDA_TRY(ordo_cuda_map(&args.map.k, &pass->k, keys, 1 << args.copy_shift));
+    CUDA_TRY(ordo_cuda_map(&args.map.v, &pass->v, values, 1 << args.copy_shift));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t tiles = pass->layout == ORDO_PACKED
                               ? pass->q_rows / queries + run->sequences
@@ -162,17 +157,14 @@ ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
-    /* decode.h, where keys pass once for all heads that share them, has the bits of few rows without
-     * pages, too, and is faster; one drawn call of 200 on a device is not explained yet. */
-    const bool decode = pages != NULL;
     const ordo_forward_instance kernel =
-        decode ? decode_instance_of(pass, pages) : instance_of(pass);
+        pages ? decode_instance_of(pass, pages) : instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
-    own.ragged.forward_rows = decode ? ORDO_PAGED_LINES / pass->run.group_heads : kernel.rows;
+    own.ragged.forward_rows = pages ? ORDO_PAGED_LINES / pass->run.group_heads : kernel.rows;
     CUDA_TRY(ordo_cuda_sequences(&own));
     CUDA_TRY(ordo_cuda_tiles(pass));
     CUDA_TRY(ordo_cuda_clear_forward(pass));
-    CUDA_TRY(decode ? launch_decode(pass, pages, &kernel, own.ragged.forward_rows)
-                    : launch(pass, &kernel));
+    CUDA_TRY(pages ? launch_decode(pass, pages, &kernel, own.ragged.forward_rows)
+                   : launch(pass, &kernel));
     return ordo_repair_forward(pass, pages);
 }
