@@ -110,10 +110,11 @@ check budget grep -q '^long   *not run .* not run to its end: the budget of 12 s
 check 'left out' grep -q '^never   *not run .* not run: ' "$work/out"
 check sum grep -q '^all .* 3 not run' "$work/out"
 # Resumed: what ended is not run again, what failed neither; a change of a source runs all.
-echo "[$(stage long 3 true), $(stage bad 2 'exit 5'), $(stage late 1 'sleep 600')]" >"$work/stages.json"
+echo "[$(stage long 3 true), $(stage bad 2 'echo FAIL of bad; exit 5'), $(stage late 1 'sleep 600')]" >"$work/stages.json"
 run 1 --limit 6
 ran 'long bad late ' limit
 check limit grep -q '^late .* killed after 6 s' "$work/out"
+check 'what it said' grep -q '^    FAIL of bad$' "$work/out"
 echo "[$(stage long 3 true), $(stage bad 2 true), $(stage late 1 true), $(stage more 1 true)]" >"$work/stages.json"
 run 1 --resume
 ran 'more ' resumed
