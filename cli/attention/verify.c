@@ -129,14 +129,17 @@ static int finish(request *r)
     cli_list *threads = &r->runs.job.problem.threads, *grids = &r->runs.grids;
     CLI_TRY(cli_job_finish(&r->runs.job));
     CLI_TRY(cli_report_check(&r->runs.job.problem.json, r->write));
+    const ordo_problem first = cli_problem_at(&r->runs.job.problem, 0);
     if (r->runs.cut >= 0 && r->runs.job.problem.masks)
         return cli_usage("--cut: expected no --%s; its lists are those of whole sequences",
                          r->runs.job.problem.seen ? "seen" : "block-mask");
-    if (r->runs.cut >= 0 && cli_problem_at(&r->runs.job.problem, 0).bias.on)
+    if (r->runs.cut >= 0 && first.bias.on)
         return cli_usage("--cut: expected no --bias");
     const ordo_backend backend = r->runs.job.options.backend;
     if (r->runs.page > 0 && r->runs.cut != CLI_CUT_DECODE)
         return cli_usage("--page: expected --cut decode");
+    if (r->runs.page > 0 && (first.mask != ORDO_MASK_CAUSAL || first.dropout.p > 0))
+        return cli_usage("--page: expected --mask causal and no --dropout");
     if (r->runs.page > 0 && backend == ORDO_BACKEND_CUDA)
         return cli_usage("--page, backend cuda: the check has its pages on the host; expected ref, "
                          "cpu or emulator");

@@ -297,12 +297,6 @@ static int cut_decode(cutting *x, piece p, int64_t unused)
     (void)unused;
     p.backward = false;
     p.paged = x->t->request->page > 0;
-    if (p.paged && !causal) {
-        x->check->verdict = CLI_NOT_RUN;
-        snprintf(x->check->note, sizeof x->check->note,
-                 "--page: expected --mask causal without dropout");
-        return CLI_OK;
-    }
     if (p.paged)
         CLI_TRY(open_pages(x, p.sequence));
     for (int64_t i = 0; i < rows && status == CLI_OK && x->check->verdict == CLI_EQUAL; i++) {
@@ -373,7 +367,7 @@ static int check_all(cutting *x)
     case CLI_CUT_DECODE:
         return check(x,
                      dropout                   ? "each row from its block on"
-                     : x->t->request->page > 0 ? "each row alone, keys in pages of %d"
+                     : x->t->request->page > 0 ? "each row, keys in pages of %d"
                                                : "each row alone",
                      cut_decode, x->t->request->page > 0 ? x->t->request->page : 1,
                      1u << CLI_O | 1u << CLI_LSE);

@@ -30,10 +30,16 @@ static void print_one(const void *report)
     puts("digests    XXH64, first run");
     cli_digests_text(r->block.of, NULL);
     printf("compared with the first run          runs   bits\n");
-    for (size_t i = 0; i < r->count; i++)
+    bool compared = false;
+    for (size_t i = 0; i < r->count; i++) {
         print_check(&r->checks[i]);
+        compared = compared || r->checks[i].verdict != CLI_NOT_RUN;
+    }
     printf("verified   %" PRId64 " runs, %s, %.3g s\n", r->runs,
-           r->differs ? "DIFFERENT" : "every bit equal", r->seconds);
+           r->differs ? "DIFFERENT"
+           : compared ? "every bit equal"
+                      : "nothing compared",
+           r->seconds);
 }
 
 static void check_json(cli_json *json, const cli_check *c)

@@ -53,10 +53,13 @@ prints "pieces of 128 columns                  3   equal"
 status 0 verify --seq 40 --dim 8 --mask causal --cut decode
 prints "each row alone                        40   equal"
 status 0 verify --seq 40 --kv-seq 70 --heads 2 --kv-heads 1 --mask causal --window 20,0 --dtype bf16 --cut decode --page 7
-prints "each row alone, keys in pages of 7    40   equal"
+prints "each row, keys in pages of 7          40   equal"
 refuses 2 "--cut decode" verify --seq 8 --page 4 --cut rows
+refuses 2 "--page: expected --mask causal" verify --seq 8 --page 4 --cut decode
+refuses 2 "--page: expected --mask causal" verify --seq 8 --mask causal --dropout 0.1 --page 4 --cut decode
 status 0 verify --plan "$(line --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail)" --cut rows
 prints "not run: not promised by this plan"
+prints "runs, nothing compared,"
 refuses 2 "--cut" verify --seq 8 --cut heads
 
 # Digests kept for another machine.
