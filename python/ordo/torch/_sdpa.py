@@ -4,31 +4,32 @@
 kernels behind aten's flash attention operators, restore_flash_attention_impl() takes them away.
 Under torch.use_deterministic_algorithms(True) PyTorch picks those operators by itself.
 
-PyTorch's own rules for the flash path come first: no attn_mask, fp16 or bf16 on CUDA. What passes
-them and ordo does not have is a RuntimeError that names it, as with PyTorch's other
-implementations. On the CPU PyTorch sends masks and fp64 down the same path: masks are element masks
-or biases, fp64 still runs on PyTorch's kernel. A mask that requires a gradient takes its math path,
-where ordo waits for it.
+On CUDA PyTorch's own rules for the flash path come first: no attn_mask, fp16 or bf16. What passes them
+and ordo does not have is a RuntimeError that names it, as with PyTorch's other implementations.
+On the CPU the function itself is ordo's, with masks, dropout and grouped heads: PyTorch would
+send these to a path of many operators. Under sdpa_kernel() without flash attention it is PyTorch's.
 
 Causal masks of unequal lengths: aten's operators on CUDA align them bottom-right, which is how
-causal_lower_right() of torch.nn.attention.bias calls them; is_causal=True of the function, which
-means top-left, gets there with equal lengths only. The operator of the CPU aligns top-left.
+causal_lower_right() of torch.nn.attention.bias calls them; is_causal=True of the function means
+top-left, and gets there with equal lengths only.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import config as compiler
 from torch.nn.attention import register_flash_attention_impl
 
 from .._library import Error
 from . import _front as f
 from ._attention import attention, run_inputs
-from ._call import Arguments, lists_beside, rng_of, rules_of
+from ._call import Arguments, rng_of, rules_of
 from ._inputs import DTYPES, Lists, Rules, empty
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
@@ -45,9 +46,9 @@ class _Active:
     """Our kernels in place of PyTorch's, until they are removed."""
 
     def __init__(self) -> None:
-        for name in (*KERNELS["CPU"], *KERNELS["AutogradCPU"]):
-            if name not in _theirs:
-                _theirs[name] = torch.library.get_kernel(f"aten::{name}", "CPU")
+        if not _theirs:
+            _theirs.append(torch.library.get_kernel(f"aten::{_SDPA}", "CPU"))
+        self._tag = compiler.cache_key_tag
         self._libraries = []
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
@@ -56,11 +57,21 @@ class _Active:
                 for name, function in functions.items():
                     library.impl(name, function, allow_override=True)
                 self._libraries.append(library)
+        _forget_graphs(f"{self._tag} ordo")
 
     def remove(self) -> None:
         for library in self._libraries:
             library._destroy()
         self._libraries = []
+        _forget_graphs(self._tag)
+
+
+def _forget_graphs(tag: str) -> None:
+    """Graphs hold what the function on the CPU was when they were made, also those cached on disk."""
+    compiler.cache_key_tag = tag
+    torch.ops.aten.scaled_dot_product_attention.default._dispatch_cache.clear()
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 # ---- aten's operators on CUDA ----
@@ -155,88 +166,49 @@ def _sdpa_forward(
 _sdpa_backward = functools.partial(_flash_backward, flags=f.HEADS_FIRST)
 
 
-# ---- and on the CPU ----
+# ---- and the function itself on the CPU ----
 
-_theirs: dict[str, Any] = {}  # PyTorch's own kernels, for what ordo does not do
-_CPU = "_scaled_dot_product_flash_attention_for_cpu"
-_MATH = "_scaled_dot_product_attention_math"
-
-
-def _run_theirs(name: str, *given: Any, **rest: Any) -> Any:
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return _theirs[name].call_boxed(keys, *given, **rest)
-
-
-def _is_ours(query: Tensor, dropout_p: float) -> bool:
-    return not dropout_p > 0 and query.dtype in DTYPES
-
-
-def _causal(query: Tensor, key: Tensor, is_causal: bool) -> Any:
-    """Of equal lengths the same plan as on the other routes, for the mask is the same."""
-    return is_causal and (True if query.shape[2] == key.shape[2] else "top-left")
-
-
-def _matrices(query: Tensor, key: Tensor, attn_mask: Tensor) -> Tensor:
-    """A mask of any axes as (batch or 1, heads or 1, row, column)."""
-    whole = attn_mask[(None,) * (4 - attn_mask.dim())]
-    return whole.expand(-1, -1, query.shape[2], key.shape[2])
+_SDPA = "scaled_dot_product_attention"
+_theirs: list[Any] = []  # PyTorch's own, for what ordo does not do
 
 
 def _on_cpu(
-    query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: Any
-) -> tuple[Lists, Rules]:
-    lists, rules = _described(query, causal=_causal(query, key, is_causal), scale=scale)
-    if attn_mask is not None:
-        x = _matrices(query, key, attn_mask)
-        hidden = x == -torch.inf  # a mask of bool comes as 0 and -inf
-        kind = {"seen": ~hidden} if bool(((x == 0) | hidden).all()) else {"bias": x}
-        lists, *_ = lists_beside(query.transpose(1, 2), key.transpose(1, 2), Arguments(**kind))
-    return lists, rules
-
-
-def _cpu_forward(
-    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
-    attn_mask: Tensor | None = None, scale: Any = None,
-) -> Any:  # fmt: skip
-    if not _is_ours(query, dropout_p):
-        given = query, key, value, dropout_p, is_causal
-        return _run_theirs(_CPU, *given, attn_mask=attn_mask, scale=scale)
-    call = _on_cpu(query, key, is_causal, attn_mask, scale)
-    out, lse = forward(query, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
-    return out, lse.transpose(1, 2).contiguous().transpose(1, 2)  # as PyTorch's kernel lays it out
-
-
-def _cpu_backward(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
-    dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None, scale: Any = None,
-) -> Any:  # fmt: skip
-    if not _is_ours(query, dropout_p):
-        given = grad_out, query, key, value, out, logsumexp, dropout_p, is_causal
-        return _run_theirs(f"{_CPU}_backward", *given, attn_mask=attn_mask, scale=scale)
-    rows = Saved(query, out, logsumexp, grad_out, None)
-    call = _on_cpu(query, key, is_causal, attn_mask, scale)
-    grads: Any = backward(rows, key, value, *call, f.HEADS_FIRST | f.LIKE_Q)
-    return tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in grads)
-
-
-def _cpu_math(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, dropout_mask: Tensor | None = None, *, scale: Any = None,
-    enable_gqa: bool = False,
+    is_causal: bool = False, *, scale: Any = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """PyTorch's path for what its kernels do not have: a mask with a gradient comes here. The second
-    result, the probabilities, is read by nobody."""
-    same = query.dim() == key.dim() == 4 and query.shape[0] == key.shape[0] and key.shape[1] == value.shape[1]
-    if (
-        attn_mask is None or not attn_mask.requires_grad or not same or not _is_ours(query, dropout_p)
-        or (query.shape[1] != key.shape[1] and not enable_gqa)
-    ):  # fmt: skip
-        given = query, key, value, attn_mask, dropout_p, is_causal, dropout_mask
-        return _run_theirs(_MATH, *given, scale=scale, enable_gqa=enable_gqa)
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    bias, causal = _matrices(query, key, attn_mask), _causal(query, key, is_causal)
-    out, _ = attention(q, k, v, bias=bias, causal=causal, scale=scale)
-    return out.transpose(1, 2), out.new_empty(0)
+    if not _is_ours(query, key, value, enable_gqa):
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        given = query, key, value, attn_mask, dropout_p, is_causal
+        return _theirs[0].call_boxed(keys, *given, scale=scale, enable_gqa=enable_gqa)
+    tensors, axes = (query, key, value), query.dim()
+    if axes < 4:
+        tensors = tuple(x[(None,) * (4 - axes)] for x in tensors)
+    if key.shape[0] != query.shape[0] and axes == 4:
+        size = torch.broadcast_shapes(query.shape[:1], key.shape[:1])
+        tensors = tuple(x.expand(*size, -1, -1, -1) for x in tensors)
+    q, k, v = (x.transpose(1, 2) for x in tensors)
+    masks: dict[str, Tensor] = {}
+    if attn_mask is not None:
+        whole = attn_mask[(None,) * (4 - attn_mask.dim())].expand(-1, -1, q.shape[1], k.shape[1])
+        masks = {"seen" if whole.dtype == torch.bool else "bias": whole}
+    o, _ = attention(q, k, v, causal=_causal(q, k, is_causal), scale=scale, dropout_p=dropout_p, **masks)
+    o = o.transpose(1, 2)
+    return o if axes == 4 else o[(0,) * (4 - axes)]
+
+
+def _is_ours(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
+    """PyTorch has the rest: other types, axes and heads, and what the caller keeps from its flash kernels."""
+    axes, of_heads = query.dim(), slice(-3, -2)
+    return (
+        query.dtype in DTYPES and 2 <= axes <= 4 and axes == key.dim() and key.shape[:-1] == value.shape[:-1]
+        and (enable_gqa or key.shape[of_heads] in (query.shape[of_heads], (1,)))
+        and torch.backends.cuda.flash_sdp_enabled() and not torch._C._functorch.peek_interpreter_stack()
+    )  # fmt: skip
+
+
+def _causal(q: Tensor, k: Tensor, is_causal: bool) -> Any:
+    """Of equal lengths the same plan as on the other routes, for the mask is the same."""
+    return is_causal and (True if q.shape[1] == k.shape[1] else "top-left")
 
 
 KERNELS: dict[str, dict[str, Any]] = {
@@ -246,6 +218,6 @@ KERNELS: dict[str, dict[str, Any]] = {
         "_flash_attention_forward": _flash_forward,
         "_flash_attention_backward": _flash_backward,
     },
-    "CPU": {_CPU: _cpu_forward, f"{_CPU}_backward": _cpu_backward},
-    "AutogradCPU": {_MATH: _cpu_math},
+    "CPU": {_SDPA: _on_cpu},
+    "AutogradCPU": {_SDPA: _on_cpu},
 }

@@ -109,8 +109,14 @@ TRACED = {"compile", "inductor", "dynamic", "export", "make_fx", "jit", "fake", 
 
 def _allowed_there(v: Values, situation: str) -> bool:
     """The same of a GPU."""
-    if v["dtype"] == "f32" or v["entry"] == "sdpa" and v["mask"] != "full" and v["lengths"] != "equal":
+    if v["dtype"] == "f32":
         return False
+    if v["entry"] == "sdpa":  # what PyTorch sends to flash attention
+        masks = (v["seen"] != "none") + (v["bias"] != "none") + (v["mask"] != "full")
+        if masks > 1 or v["mask"] != "full" and v["lengths"] != "equal" or v["dropout"] != "none":
+            return False
+        if v["dims"] != "equal" or v["strides"] not in ("dense", "heads first") or v["lengths"] in EMPTY:
+            return False
     if situation in ("graph", "unwaited", "reduce-overhead"):  # which read the seed of start() later
         return v["dropout"] not in ("generator", "prepared")
     return True

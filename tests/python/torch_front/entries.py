@@ -221,12 +221,11 @@ class Sdpa(Attention):
     def takes(self, v: Values, situation: str) -> bool:
         causal_corner = v["mask"] == "full" or v["lengths"] == "equal" or v["mask"] == "top-left"
         plain = v["window"] == "open" and v["softcap"] == "off" and v["slopes"] == "none"
-        masks = (v["seen"] != "none") + (v["bias"] != "none") + (v["mask"] != "full")  # PyTorch takes one
+        one_mask = v["seen"] == "none" or v["bias"] == "none"
         return (
-            _basic(dict(v, mask="full", seen="none", bias="none")) and masks < 2 and plain and v["layout"] == "dense" and causal_corner
-            and v["dropout"] == "none" and v["dims"] == "equal"
-            and v["lengths"][:3] != "no " and v["strides"] in ("dense", "heads first")
-            and situation in ("eager", "again", "no_grad", "threads", "hooks", "compile", "retained")
+            _basic(dict(v, mask="full", seen="none", bias="none")) and one_mask and plain and v["layout"] == "dense" and causal_corner
+            and v["dropout"] in ("none", "drawn")
+            and situation in ("eager", "again", "no_grad", "inference", "checkpoint", "threads", "hooks", "compile", "retained")
         )  # fmt: skip
 
     def inputs(self, case: Any) -> list[Tensor]:
@@ -238,6 +237,7 @@ class Sdpa(Attention):
 
     def make(self, case: Any) -> Callable[..., Any]:
         rules = dict(is_causal=bool(case.keywords["causal"]), scale=case.keywords["scale"])
+        rules["dropout_p"] = case.keywords.get("dropout_p", 0.0)
         seen = case.keywords.get("seen")
         rules["enable_gqa"] = case.values["heads"] == "grouped"
         kernels = [SDPBackend.FLASH_ATTENTION] if case.device == "cuda" else list(SDPBackend.__members__.values())

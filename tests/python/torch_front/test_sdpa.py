@@ -46,22 +46,61 @@ def test_nothing_happens_before_it_is_asked_for():
     assert same(before, F.scaled_dot_product_attention(*inputs(), is_causal=True))
 
 
-def test_fp64_and_dropout_still_run_on_pytorchs_kernels(active):
-    def results():
-        made = []
-        for given, rest in (
-            ([x.double() for x in inputs()], dict()),
-            ([x.double() for x in inputs()], dict(attn_mask=leaf(33, 33).double())),
-            (inputs(), dict(attn_mask=leaf(33, 33), dropout_p=0.25)),
-        ):
-            torch.manual_seed(1)
-            o = F.scaled_dot_product_attention(*given, **rest)
-            made += [o, *torch.autograd.grad(o.sum(), given)]
-        return made
+MATH = attention.sdpa_kernel(attention.SDPBackend.MATH)
+THEIRS = {
+    "fp64": lambda: F.scaled_dot_product_attention(*(x.double() for x in inputs()), attn_mask=leaf(33, 33).double()),
+    "five axes": lambda: F.scaled_dot_product_attention(*(x[None] for x in inputs())),
+    "another kernel": lambda: MATH(F.scaled_dot_product_attention)(*inputs(), dropout_p=0.25),
+    "torch.func": lambda: torch.func.grad(lambda q: F.scaled_dot_product_attention(q, q, q).sum())(inputs()[0]),
+    "values of fewer heads": lambda: F.scaled_dot_product_attention(*inputs()[:2], inputs()[2][:, :2], enable_gqa=True),
+}
 
-    found = results()
+
+@pytest.mark.parametrize("call", THEIRS)
+def test_what_stays_with_pytorch(active, call):
+    torch.manual_seed(1)
+    found = THEIRS[call]()
     attention.restore_flash_attention_impl(_raise_warn=False)
-    assert all(same(x, y) for x, y in zip(found, results()))
+    torch.manual_seed(1)
+    assert same(found, THEIRS[call]())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mask", [None, leaf(33, 20), torch.rand(33, 20) < 0.7])
+def test_dropout_draws_as_attention_does(active, mask, compiled):
+    given, dout = inputs(columns=20, kv_heads=2), torch.rand(2, 4, 33, 16)
+    rules = {} if mask is None else {"seen" if mask.dtype == torch.bool else "bias": mask[None, None]}
+    torch.manual_seed(3)
+    found = both(sdpa_of(compiled), given, dout, mask, dropout_p=0.25, enable_gqa=True)
+    torch.manual_seed(3)
+    assert all(map(same, found, both(ours, given, dout, dropout_p=0.25, **rules)))
+
+
+def test_fewer_axes_and_one_for_all(active):
+    """Tensors of 2 and 3 axes; keys of one sequence or head that all share; values of another size."""
+    q, k, v = inputs(columns=20)
+    for given, whole in (
+        ((q[0, 0], k[0, 0], v[0, 0]), (q[:1, :1], k[:1, :1], v[:1, :1])),
+        ((q[0], k[0], v[0]), (q[:1], k[:1], v[:1])),
+        ((q, k[:1], v[:1]), (q, k[:1].expand_as(k), v[:1].expand_as(v))),
+        ((q, k[:, :1], v[:, :1]), (q, k[:, :1], v[:, :1])),
+        ((q, k, v[..., :8]), (q, k, v[..., :8])),
+    ):
+        o = F.scaled_dot_product_attention(*given)
+        assert same(o, ours(*whole).view_as(o))
+
+
+def test_graphs_are_those_of_the_kernels_at_hand():
+    """Compiled before ORDO is activated, while it is, and after."""
+    given = [x.detach() for x in inputs()]
+    made = []
+    for switch in (ordo.torch.register, lambda: attention.activate_flash_attention_impl("ORDO"), attention.restore_flash_attention_impl):
+        switch()
+        compiled = torch.compile(F.scaled_dot_product_attention, fullgraph=True)
+        for run in (compiled, F.scaled_dot_product_attention):
+            made.append(run(*given, is_causal=True))
+    assert all(same(x, y) for x, y in zip(made[::2], made[1::2]))
+    assert same(made[0], made[4]) and not same(made[0], made[2])
 
 
 MASKS = {  # for 4 heads, 33 rows and 20 columns
@@ -83,9 +122,7 @@ def test_masks_are_element_masks_or_biases(active, kind, compiled):
     given = inputs(columns=20)
     learned = [mask] if mask.requires_grad else []
     whole = mask[(None,) * (4 - mask.dim())].expand(-1, -1, 33, 20)
-    rules = dict(bias=whole)
-    if not mask.is_floating_point() or mask.isinf().any():
-        rules = dict(seen=whole if mask.dtype == torch.bool else whole == 0)
+    rules = {"seen" if mask.dtype == torch.bool else "bias": whole}
     found, expected = (
         [o.detach(), *torch.autograd.grad(o, given + learned, dout)]
         for o in (sdpa_of(compiled)(*given, attn_mask=mask), ours(*given, **rules))
@@ -156,7 +193,7 @@ def test_the_dense_operator(p, causal, rows):
     q, k, v = (x.detach() for x in inputs(rows, heads=4, kv_heads=2))
     if rows != 33:  # as attention() has them
         q = q.transpose(1, 2).contiguous().transpose(1, 2)
-        first = _sdpa._cpu_forward(q, k, v, is_causal=causal)[0]
+        first = _sdpa._on_cpu(q, k, v, is_causal=causal, enable_gqa=True)
         assert same(first, ours(q, k, v, causal="top-left" if causal else False))
     out, lse, cum_q, cum_k, max_q, max_k, state, unused, debug = _sdpa._sdpa_forward(
         q, k, v, p, causal, True, scale=0.3
@@ -227,7 +264,10 @@ def test_what_is_not_there_raises_as_pytorch_expects(active):
         (lambda: F.scaled_dot_product_attention(q, q, q, scale=0.0), zero),
         (lambda: _sdpa._sdpa_forward(q, q, q, scale=0.0), zero),
         (lambda: _sdpa._flash_forward(q, q, q, None, None, 8, 8, 0.0, False, False, scale=0.0), zero),
-        (lambda: _sdpa._cpu_forward(none, none, none), "head_dim 0: expected"),
+        (lambda: _sdpa._on_cpu(none, none, none), "head_dim 0: expected"),
+        (lambda: F.scaled_dot_product_attention(q, q, q, dropout_p=1.0), "dropout.p 1: expected"),
+        (lambda: F.scaled_dot_product_attention(q, q[:, :3], q[:, :3], enable_gqa=True), "kv_heads 3: expected a divisor"),
+        (lambda: F.scaled_dot_product_attention(q, q[:, :2], q[:, :2]), "size of tensor a"),
     ):
         with pytest.raises(RuntimeError, match=words):
             call()
