@@ -37,8 +37,11 @@ class Pattern(NamedTuple):
     bias: Tensor | None = None  # numbers that are added to the scores, of the same axes
 
 
-# ---- reading a mask function ----
+class _Single(Exception):
+    """What no Pattern says: it takes single elements."""
 
+
+# ---- reading a mask function ----
 
 # By the name of a mask function: a Pattern from the values that the function holds.
 UNDERSTOOD: dict[str, Callable[..., Pattern]] = {
@@ -61,10 +64,10 @@ UNDERSTOOD: dict[str, Callable[..., Pattern]] = {
 
 
 def _read(function: Callable[..., Any]) -> Pattern:
-    """What a mask function of transformers says; Error if it says what we lack."""
+    """What a mask function of transformers says."""
     reader = UNDERSTOOD.get(function.__qualname__)
     if reader is None:
-        raise _unknown(function.__qualname__)
+        raise _Single
     held = (cell.cell_contents for cell in function.__closure__ or ())
     return reader(**dict(zip(function.__code__.co_freevars, held)))
 
@@ -74,28 +77,18 @@ def _runs(numbers: Tensor) -> Tensor:
     numbers = numbers.to(torch.int64)
     changes, distinct = (x.diff(dim=-1).ne(0).sum(-1) for x in (numbers, numbers.sort(-1)[0]))
     if not torch.equal(changes, distinct):
-        raise Error("unsupported", "packed sequences with other sequences between their tokens")
+        raise _Single
     return numbers
-
-
-def _unknown(name: str) -> Error:
-    return Error(
-        "unsupported",
-        f"mask {name.split('.')[0]}: expected causal, full, sliding windows, chunks or packed "
-        "sequences",
-    )
 
 
 def _all_of(parts: Sequence[Pattern]) -> Pattern:
     packings = [x.packing for x in parts if x.packing is not None]
-    if len(packings) > 1:
-        raise Error("unsupported", "mask: packed sequences twice: expected once")
     sides = ([x.window[side] for x in parts if x.window[side] >= 0] for side in (0, 1))
     left, right = (min(side, default=-1) for side in sides)
     causal = any(x.causal for x in parts)
     chunks = [x for x in parts if x.chunk is not None]
-    if len(chunks) > 1 or (chunks and (packings or (left, right) != (-1, -1))):
-        raise Error("unsupported", "mask: chunks beside other chunks, windows or packed sequences")
+    if len(packings) > 1 or len(chunks) > 1 or (chunks and (packings or (left, right) != (-1, -1))):
+        raise _Single
     made = chunks[0] if chunks else Pattern(False, packing=packings[0] if packings else None)
     return made._replace(causal=causal, window=(left, right))
 
@@ -108,13 +101,9 @@ def _read_traced(
     **rest: Any,
 ) -> Pattern:
     """The same under torch.compile, where functions cannot be looked into: from the arguments."""
-    if use_vmap:
-        raise Error("unsupported", "mask function of the model's own: not supported")
-    chunk = getattr(config, "attention_chunk_size", None)
-    if chunk:
-        raise Error("unsupported", f"attention_chunk_size {chunk}: not supported")
-    if function.__name__ not in ("and_mask", "bidirectional_mask_function", "causal_mask_function"):
-        raise _unknown(function.__name__)
+    known = function.__name__ in ("and_mask", "bidirectional_mask_function", "causal_mask_function")
+    if use_vmap or getattr(config, "attention_chunk_size", None) or not known:
+        raise _Single
     causal = "allow_is_bidirectional_skip" not in rest
     if local_size is None:
         return Pattern(causal)
@@ -158,9 +147,7 @@ def attention_mask(
     whole = given | dict(allow_is_bidirectional_skip=False, allow_is_causal_skip=False)
     try:  # in a graph around little, for it cannot be left inside
         pattern = _read_traced(mask_function, **rest) if traced else _described(_read(mask_function), **given)
-    except Error:
-        if torch.device(rest.get("device") or "cpu").type != "cpu":  # CUDA has no masks of single elements
-            raise
+    except _Single:
         if traced:
             return eager_mask(**whole)
         pattern = Pattern(False, seen=sdpa_mask(**whole))
@@ -179,12 +166,12 @@ def _described(
     pattern: Pattern, mask_function: Callable[..., Any], q_length: int, kv_length: int, q_offset: Any = 0,
     kv_offset: int = 0, attention_mask: Tensor | None = None, **rest: Any,
 ) -> Pattern:  # fmt: skip
-    """The pattern of a mask from that of its function; Error if it is a mask of single elements."""
+    """The pattern of a mask from that of its function."""
     causal, window, _, _, packing, chunk, shift, *_ = pattern
     end = _first(q_offset, q_length, attention_mask) + q_length - kv_offset
     if chunk is not None and shift is not None:
         if not causal:
-            raise Error("unsupported", f"chunks of {chunk}: expected a causal mask too")
+            raise _Single
         first = kv_offset + end <= chunk  # it has all tokens
         chunk, shift = (None, None) if first else (chunk, shift + kv_offset)
     # Causal and window are aligned to the last query and the last key: these have to be one token.
@@ -192,6 +179,8 @@ def _described(
     left, right = (-1 if side >= keys - 1 else side for side in window)
     aligned = causal or (left, right) != (-1, -1)
     if aligned and not (q_length <= keys <= kv_length and keys == end):
+        if not torch.compiler.is_compiling():
+            raise _Single
         raise Error(
             "unsupported",
             f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
@@ -199,7 +188,7 @@ def _described(
         )
     valid = _valid(attention_mask, kv_offset, keys or kv_length)
     if packing is not None and (valid is not None or q_length != kv_length):
-        raise Error("unsupported", "packed sequences beside padding or cached keys: not supported")
+        raise _Single
     bare = attention_mask is None and q_length == kv_length
     one = None
     if bare and torch.compiler.is_compiling():

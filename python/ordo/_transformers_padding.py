@@ -97,12 +97,10 @@ def _check_places(rows: int, mask: Tensor, arguments: Arguments) -> None:
         raise Error("unsupported", f"query_length {rows}: expected that of keys, {mask.shape[1]}")
     if arguments.window == (-1, -1):
         return
-    message = "attention_mask with padding between valid tokens and a sliding window: not supported"
     if torch.compiler.is_compiling():
         lengths, first, end = _runs(mask)
+        message = "attention_mask with padding between valid tokens and a sliding window: not supported"
         torch._assert_async((lengths == end - first).all(), message)
-    elif not padding_of(mask).runs:
-        raise Error("unsupported", message)
 
 
 # ---- sequences end to end ----

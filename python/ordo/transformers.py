@@ -175,7 +175,7 @@ def attention_forward(
         check_choice("block_indices", block_indices, block, pattern, k.shape[1])
     bias, shown = _bias(q, k, pattern, position_bias), pattern
     lists = pattern.valid, pattern.packing, pattern.chunk
-    if (bias is not None and any(x is not None for x in lists)) or _has_holes(q, pattern):
+    if (bias is not None and any(x is not None for x in lists)) or _has_holes(pattern):
         shown = Pattern(False, seen=seen_of(pattern, q.shape[1], k.shape[1], q.device)[:, None])
     arguments = Arguments(
         causal=shown.causal,
@@ -278,11 +278,11 @@ def _pattern(
     elements = mask.elements if isinstance(mask, Mask) and mask.elements is not None else mask
     axes = q.shape[0], q.shape[2], q.shape[1], k.shape[1]
     fits = len(elements.shape) == 4 and all(x in (1, most) for x, most in zip(elements.shape, axes))
-    if not fits or not q.is_cpu or not (elements.dtype == torch.bool or elements.is_floating_point()):
+    if not fits or not (elements.dtype == torch.bool or elements.is_floating_point()):
         raise Error(
             "unsupported",
             f"attention_mask.shape {tuple(elements.shape)}, dtype {elements.dtype}: expected what ordo's mask "
-            f"function made, unchanged, or valid tokens (batch, key), or on the CPU single elements {axes}",
+            f"function made, unchanged, or valid tokens (batch, key), or single elements {axes}",
         )
     if elements.dtype == torch.bool or elements.requires_grad:
         return of_elements(elements)
@@ -304,11 +304,10 @@ def _bias(q: Tensor, k: Tensor, pattern: Pattern, position_bias: Tensor | None) 
     return made.expand(-1, -1, q.shape[1], k.shape[1])
 
 
-def _has_holes(q: Tensor, pattern: Pattern) -> bool:
-    """Whether padding between tokens would move those of a window. CUDA, which has no masks of single
-    elements, refuses them, and graphs, which cannot look."""
+def _has_holes(pattern: Pattern) -> bool:
+    """Whether padding between tokens would move those of a window, which graphs, that cannot look, refuse."""
     return (
-        pattern.valid is not None and pattern.window != (-1, -1) and q.is_cpu
+        pattern.valid is not None and pattern.window != (-1, -1)
         and not torch.compiler.is_compiling() and not padding_of(pattern.valid).runs
     )  # fmt: skip
 

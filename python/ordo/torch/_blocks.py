@@ -82,8 +82,8 @@ class _Several(Error):
 
 
 def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules) -> Blocks | Tensor:
-    """The lists of a mask, ordo's or FlexAttention's, on the device of q, or on the CPU the elements of
-    one that lists cannot say; Error if it is not one of this call."""
+    """The lists of a mask, ordo's or FlexAttention's, on the device of q, or the elements of one that lists
+    cannot say; Error if it is not one of this call."""
     if type(q).__name__ == "DTensor":
         raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
     packed, device, heads, mask = q.dim() == 3, q.device, q.shape[-2], given
@@ -96,9 +96,7 @@ def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules
         try:
             mask = block_mask(given, None if packed else sequences, heads)
         except _Several:
-            if device.type != "cpu":
-                raise
-            return _all_elements(given)
+            return _all_elements(given).to(device)
     made = blocks_on(mask, device)
     masks, each = made.start.shape[:2]
     names, found_all = ("q_len", "kv_len", "sequences", "heads"), (mask.q_len, mask.kv_len, masks, each)

@@ -186,18 +186,6 @@ def forward(q=torch.randn(1, 2, 5, 16), mask=None, **keywords):
     return ordo.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **keywords)
 
 
-def mask_of(function, rows=8, device="cuda"):
-    sizes = dict(batch_size=1, q_length=rows, kv_length=rows)
-    return ordo.transformers.attention_mask(**sizes, mask_function=function, device=device)
-
-
-def with_blocks(x):
-    """Block masks of transformers."""
-    settings = dict(config=LLAMA, attention_mask=None, past_key_values=None)
-    blocks = torch.zeros(3, 10, dtype=torch.long)
-    return create_causal_mask(inputs_embeds=x, block_sequence_ids=blocks, **settings).shape
-
-
 def compiled(call):
     return torch.compile(call, backend="aot_eager")
 
@@ -214,14 +202,6 @@ REFUSED = (
     (lambda: forward(mask=torch.zeros(1, 1, 5, 5), indices=torch.zeros(1, 5, 1)), "indices beside a mask of single"),
     (lambda: forward(output_attentions=True), "output_attentions True"),
     (lambda: forward(mask=torch.ones(1, 1, 5, 4, dtype=torch.bool)), r"attention_mask.shape \(1, 1, 5, 4\)"),
-    # CUDA tensors have no masks of single elements:
-    (lambda: mask_of(CHUNKS), "chunks of 4: expected a causal mask too"),
-    (lambda: mask_of(BOTH(CHUNKS, WINDOW)), "chunks beside"),
-    (lambda: mask_of(BOTH(CHUNKS, CAUSAL, CHUNKS)), "chunks beside"),
-    (lambda: mask_of(EITHER(CAUSAL, CAUSAL)), "mask or_masks: expected causal"),
-    (lambda: mask_of(SPLIT, 6), "packed sequences with other sequences between"),
-    (lambda: with_blocks(torch.zeros(3, 10, 32, device="meta")), "mask or_mask"),
-    (lambda: compiled(with_blocks)(torch.zeros(3, 10, 32, device="meta")), "mask or_mask"),
     (lambda: compiled(make("llama", "ordo").eval())(TOKENS, position_ids=RESTARTS.expand(2, -1), use_cache=False),
      "packed sequences under torch.compile"),
 )  # fmt: skip
