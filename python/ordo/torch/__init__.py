@@ -22,6 +22,7 @@ from ._call import check_lengths
 from ._invariant import invariant
 from ._linear import linear
 from ._parts import backward_part
+from ._scores import score_bias
 from ._sdpa import register
 from ._sum import tree_sum
 
@@ -47,6 +48,7 @@ __all__ = [
     "prepare_dropout",
     "register",
     "reproducible",
+    "score_bias",
     "set_keep_bits_memory",
     "set_mask_memory",
     "tree_sum",

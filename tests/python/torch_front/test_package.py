@@ -26,7 +26,7 @@ FOLDER = Path(ordo.__file__).parent
 # Lowest first.
 ORDER = [
     "_front", "_inputs", "_blocks", "_call", "_dropout", "_node", "_parts", "_kept", "_pages", "_attention", "_flash",
-    "_sdpa", "_sum", "_linear", "_invariant",
+    "_scores", "_sdpa", "_sum", "_linear", "_invariant",
     "__init__",
 ]  # fmt: skip
 
