@@ -413,6 +413,59 @@ def pages():
     return "in tensors and in pages of 1, 16 and 64 rows; what is not there is NaN; in a graph"
 
 
+@check
+def row_beside_others():
+    """A row over 19,802 keys in pages of 16 has the bits of training, alone, or beside a prompt of 9 tokens or of
+    10, before or after it: the case of vllm#51902."""
+    keys, size = 19802, 16
+    (q, k, v), _ = tensors(1, keys, 14)
+    last = keys if cuda() else 64  # so many rows of the training pass are computed
+    o, lse = attention(q[:, -last:], k, v, causal=True)
+    expected = o[0, -1:], lse[0, :, -1:]
+    pages = -(-keys // size) + 1  # the last one is the neighbour's
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)).to(cases.DEVICE)
+    pool = [x.new_full((pages, size, 2, 64), torch.nan) for x in (k, v)]
+    with torch.no_grad():
+        for stored, x in zip(pool, (k, v)):
+            rows = torch.nn.functional.pad(x[0], (0, 0, 0, 0, 0, (pages - 1) * size - keys), value=torch.nan)
+            stored[order[:-1]] = rows.view(-1, size, 2, 64)
+            stored[order[-1], :10] = x[0, :10]
+        tables = [order[:-1].int(), order[-1:].int().expand(pages - 1)]
+        for count in (0, 9, 10):
+            prompt = [x[0] for x in attention(q[:, :count], k[:, :count], v[:, :count], causal=True)] if count else []
+            for turned in (False, True) if count else (False,):
+                of_each = [(q[0, -1:], keys, tables[0])] + ([(q[0, :count], count, tables[1])] if count else [])
+                given, lens, table = zip(*of_each[::-1] if turned else of_each)
+                counts = [len(x) for x in given]
+                o, lse = attention(
+                    torch.cat(given), *pool, causal=True, page_table=torch.stack(table), kv_lens=ints(*lens),
+                    cu_q=ints(0, *counts).cumsum(0, dtype=torch.int32), max_q=max(counts),
+                )  # fmt: skip
+                found = list(zip(o.split(counts), lse.split(counts, dim=1)))
+                equal(found[-1 if turned else 0], expected, f"beside {count} tokens")
+                if count:
+                    equal(found[0 if turned else -1], prompt, f"a prompt of {count} tokens")
+    return f"alone and beside 9 and 10 tokens: the bits of {last} rows in one pass"
+
+
+@check
+def hidden_nan():
+    """A NaN in a value that only later rows see: training computes rows of its tile again, whose numbers are
+    right and whose bits may be others; a sampler, whose cache does not have it yet, has those without it."""
+    (q, k, v), _ = tensors()
+    with torch.no_grad():
+        expected = attention(q, k, v, causal=True)
+        v[:, 300] = torch.nan
+        o, lse = attention(q, k, v, causal=True)
+        expect(o[:, 300:].isnan().all() and not o[:, :300].isnan().any(), "rows that see it are NaN, and no others")
+        equal((o[:, :128], lse[..., :128]), (expected[0][:, :128], expected[1][..., :128]), "tiles without it")
+        expect((o - expected[0])[:, :300].abs().max() < 0.02 and (lse - expected[1]).abs().max() < 1e-4, "its tile")
+        sampled = attention(q[:, 280:300], k[:, :300], v[:, :300], causal=True)
+        equal(sampled, (expected[0][:, 280:300], expected[1][:, :, 280:300]), "a sampler")
+    differ = int((o != expected[0])[:, :300].any(-1).any(-1).sum())
+    return f"finite rows with other bits than without it: {differ} of 600"
+
+
 def unseen_writes(x):
     """(name, function that writes to x past PyTorch's counter): each begins one more document."""
     places = torch.arange(len(x), device=x.device)

@@ -214,6 +214,6 @@ def test_numpy_alone_does_not_load_pytorch(root):
 
 
 def test_the_script_for_cuda_checks_itself_on_the_cpu(root):
-    names = ["alone", "flex_masks", "debug_mask", "sdpa_by_ordo", "recorder"]
+    names = ["alone", "flex_masks", "debug_mask", "sdpa_by_ordo", "recorder", "row_beside_others", "hidden_nan"]
     said = run(root, "tests/python/torch_front/on_cuda.py", "--device", "cpu", *names)
     assert f"{len(names)} ok, 0 refused, 0 FAIL" in said
