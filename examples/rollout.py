@@ -9,6 +9,7 @@ each text goes through the same model at once, as in training: no bit of attenti
 control, in which the window's cache does not say how many keys it forgot, has to fail.
 """
 
+import argparse
 import random
 import sys
 
@@ -222,17 +223,21 @@ def differing(model, request):
 
 
 def main():
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     random.seed(3)
     torch.manual_seed(3)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = Model().to(device, torch.bfloat16)
     with invariant():  # linear layers, norms and log-softmax, too, are those of single rows
         for says_starts in (True, False):
-            print("with kv_starts" if says_starts else "control, without kv_starts")
+            print("With kv_starts." if says_starts else "The control, without kv_starts.", end=" ")
+            print("Elements of attention, lse and log-probabilities that differ:")
             total = [0, 0, 0]
             for request in rollout(model, says_starts):
                 counts = differing(model, request)
-                print(f"  {len(request.tokens):3} tokens: differing", *counts, flush=True)
+                print(f"  {len(request.tokens):3} tokens:", *counts, flush=True)
                 total = [a + b for a, b in zip(total, counts)]
             if says_starts == any(total):
                 sys.exit("DIFFERENT" if says_starts else "the control did not fail")
