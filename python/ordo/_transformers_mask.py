@@ -35,6 +35,8 @@ class Pattern(NamedTuple):
     bare: bool = False  # causal, made beside no attention_mask and no cached keys, and not packed
     seen: Tensor | None = None  # single elements, (batch or 1, heads or 1, row, key), and nothing of the above
     bias: Tensor | None = None  # numbers that are added to the scores, of the same axes
+    dropped: int = 0  # columns before key 0: those that a window's cache gave back
+    before: Tensor | None = None  # how many of them are tokens of each sequence, int32; None: all
 
 
 class _Single(Exception):
@@ -176,7 +178,7 @@ def _described(
         chunk, shift = (None, None) if first else (chunk, shift + kv_offset)
     # Causal and window are aligned to the last query and the last key: these have to be one token.
     keys = end if causal else kv_length
-    left, right = (-1 if side >= keys - 1 else side for side in window)
+    left, right = (-1 if side >= kv_offset + keys - 1 else side for side in window)
     aligned = causal or (left, right) != (-1, -1)
     if aligned and not (q_length <= keys <= kv_length and keys == end):
         if not torch.compiler.is_compiling():
@@ -186,7 +188,11 @@ def _described(
             f"mask of {q_length} queries, the last of which is token {end - 1}, and {kv_length} "
             "keys: expected the keys to be the tokens up to the last query",
         )
-    valid = _valid(attention_mask, kv_offset, keys or kv_length)
+    valid, before = _valid(attention_mask, kv_offset, keys or kv_length), None
+    dropped = kv_offset if left >= 0 else 0
+    if dropped and _valid(attention_mask, 0, dropped) is not None:
+        before = attention_mask[:, :dropped].sum(dim=-1, dtype=torch.int32)  # type: ignore[index]
+        valid = attention_mask[:, dropped : dropped + keys].bool()  # type: ignore[index]
     if packing is not None and (valid is not None or q_length != kv_length):
         raise _Single
     bare = attention_mask is None and q_length == kv_length
@@ -194,7 +200,9 @@ def _described(
     if bare and torch.compiler.is_compiling():
         one = _one_sequence(mask_function, q_length, **rest)
     bare = bare and causal and packing is None
-    return Pattern(causal, (left, right), keys, valid, packing, chunk, shift, one, bare)
+    return Pattern(
+        causal, (left, right), keys, valid, packing, chunk, shift, one, bare, dropped=dropped, before=before
+    )
 
 
 def pattern_of(mask: Tensor | None) -> Pattern | None:

@@ -16,6 +16,7 @@ import sys
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
@@ -48,6 +49,7 @@ from .torch._attention import call
 from .torch._call import Arguments, _autocasts, _cast, checked, plain, prepare, width_of
 from .torch._inputs import Call, call_of
 from .torch._node import eager
+from .torch._pages import ALIGN, aligned
 
 __all__ = ["NAME", "UNDERSTOOD", "attention_forward", "attention_mask", "register"]
 
@@ -193,7 +195,7 @@ def attention_forward(
     elif shown.packing is not None:
         packed = of_runs(shown.packing)
     elif shown.valid is not None:
-        right = right_padded(q.shape[1], shown.valid, arguments)
+        right = None if shown.dropped else right_padded(q.shape[1], shown.valid, arguments)
         if right is None:
             packed = of_valid(q.shape[0], q.shape[1], shown.valid, arguments)
         else:
@@ -212,6 +214,9 @@ def attention_forward(
             cu_q=packed.q.ends, cu_kv=packed.kv.ends, max_q=packed.q.longest, max_kv=packed.kv.longest
         )
         look = look if rows is packed.kv.rows is None else None
+    if pattern.dropped:
+        k, v, arguments = _aligned(k, v, arguments, pattern)
+        look = None
     if look is not None and attention_mask is not None:
         last = _repeated(look, pattern, q, k, v, arguments)
         attention_mask.last = last
@@ -223,6 +228,19 @@ def attention_forward(
     if rows is not None:
         o = o.new_zeros(shape[0] * shape[1], *o.shape[1:]).index_copy(0, rows, o)
     return o.unflatten(0, shape), None
+
+
+def _aligned(k: Tensor, v: Tensor, a: Arguments, pattern: Pattern) -> tuple[Tensor, Tensor, Arguments]:
+    """Keys behind hidden ones, which take the place of those that a window's cache gave back: tiles begin
+    where they begin in the whole sequence, so that a row has the bits of the training pass."""
+    if a.cu_kv is not None:
+        before = a.cu_kv.new_full(a.cu_kv[1:].shape, pattern.dropped) if pattern.before is None else pattern.before
+        k, v, ends = aligned(k, v, a.cu_kv, before)
+        return k, v, a._replace(cu_kv=ends, max_kv=(a.max_kv or 0) + ALIGN)
+    fill = pattern.dropped % ALIGN
+    k, v = (F.pad(x, (0, 0, 0, 0, fill, 0), value=hidden) for x, hidden in ((k, torch.nan), (v, 0.0)))
+    seen, bias = (None if x is None else F.pad(x, (fill, 0)) for x in (a.seen, a.bias))
+    return k, v, a._replace(seen=seen, bias=bias)
 
 
 class _Last(NamedTuple):

@@ -357,3 +357,28 @@ def test_blocks_that_minimax_m3_chooses():
     for topk, rest in ((3, dict(attention_mask=padding, position_ids=positions)), (2, {})):
         with pytest.raises(ordo.Error, match="block_indices.*not chosen: expected all keys"):
             pair(kind, "sdpa", index_topk_blocks=topk, **MINIMAX)[0](TOKENS, **rest)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", [transformers.DynamicCache, transformers.StaticCache])
+def test_a_windows_cache_that_drops_keys_has_the_bits_of_training(kind, padded):
+    """Tiles of keys begin where they begin in the whole sequence. Rows that see two tiles would show it."""
+    model = llama("ordo", sliding_window=40)
+    for x in model.model.layers.parameters():
+        x.data.mul_(20 if x.dim() == 2 else 1)
+    tokens = torch.randint(3, 50, (2, 180))
+    mask = torch.ones_like(tokens)
+    if padded:
+        mask[1, :70] = 0  # the cache drops these, too
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    most = {"max_cache_len": 200} if kind is transformers.StaticCache else {}
+    cache = kind(config=model.config, **most)
+    with torch.no_grad(), ordo.torch.invariant():
+        whole = model(tokens, attention_mask=mask, position_ids=places).logits
+        for first, end in ((0, 60), (60, 64), *((n, n + 1) for n in range(64, 180))):
+            here = slice(first, end)
+            made = model(
+                tokens[:, here], attention_mask=mask[:, :end], position_ids=places[:, here], past_key_values=cache
+            ).logits  # fmt: skip
+            valid = mask[:, here].bool()
+            assert torch.equal(made[valid], whole[:, here][valid]), f"tokens {first} to {end}"
