@@ -277,15 +277,17 @@ def _pattern(
     made = pattern_of(mask)
     if mask is not None and made is not None:
         expected, shape = (q.shape[0], 1, q.shape[1], k.shape[1]), tuple(mask.shape)
-        if shape == (1, *expected[1:]) != expected:  # one mask for all sequences
-            valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (made.valid, made.packing))
-            return made._replace(valid=valid, packing=packing)
-        if shape != expected:
+        alike = not made.causal and made.window == (-1, -1) and made.packing is made.chunk is made.seen is None
+        rows = shape[2] if alike else expected[2]  # of rows that see the same any number will do
+        if shape[0] not in (1, expected[0]) or shape[1:] != (1, rows, expected[3]):
             raise Error(
                 "unsupported",
                 f"attention_mask.shape {shape}: expected (batch, 1, query, key) = {expected}",
             )
-        return made
+        if shape[0] == expected[0]:
+            return made
+        valid, packing = (None if x is None else x.expand(q.shape[0], -1) for x in (made.valid, made.packing))
+        return made._replace(valid=valid, packing=packing)  # one mask for all sequences
     window = (-1, -1)
     if sliding_window is not None and k.shape[1] > sliding_window:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)

@@ -93,6 +93,18 @@ def test_elements_are_those_of_eager_attention(name):
     assert ours.to("cpu") is ours and ours.detach() is ours
 
 
+def test_a_mask_of_keys_is_for_any_number_of_rows():
+    """As LightGlue and BridgeTower make it; that of a causal row is not."""
+    module, q, k = torch.nn.Identity(), torch.randn(3, 4, 5, 8), torch.randn(3, 4, 10, 8)
+    sizes = dict(batch_size=3, q_length=1, kv_length=10, attention_mask=HOLES.bool())
+    mask = attention_mask(mask_function=masking_utils.bidirectional_mask_function, **sizes)
+    elements = HOLES.bool()[:, None, None].expand(3, 1, 5, 10)
+    agree(attention_forward(module, q, k, k, mask)[0], sdpa_attention_forward(module, q, k, k, elements, is_causal=False)[0])
+    mask = attention_mask(mask_function=masking_utils.causal_mask_function, q_offset=9, **sizes)
+    with pytest.raises(ordo.Error, match=r"\(3, 1, 1, 10\): expected .* \(3, 1, 5, 10\)"):
+        attention_forward(module, q, k, k, mask)
+
+
 def test_a_changed_mask_is_taken_by_its_elements():
     ours, _ = masks()
     q = torch.randn(3, 4, 10, 8)
