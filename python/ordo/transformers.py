@@ -70,25 +70,24 @@ _names: set[str] = set()
 
 
 def _check_models() -> None:
-    """Let models that never call our attention say so before they are built: some (GPT-J, Falcon) look
-    up a class in a dictionary beside the model, others (BLOOM, CTRL) have one class for all."""
+    """Let models with attention code of their own say so before they are built. Some (GPT-J, the images of
+    SAM) look up a class in a dictionary beside the model, others (BLOOM, CTRL) have one class for all."""
     checked = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(checked)
     def get_correct_attn_implementation(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = checked(self, *args, **kwargs)
-        if chosen in _names and not self._can_set_attn_implementation():
+        if chosen in _names:
             modules = {kind.__module__ for kind in type(self).__mro__}
-            known = [x for name in modules for x in vars(sys.modules[name]).values() if type(x) is dict]
-            if any(isinstance(x.get("eager"), type) for x in known):
-                raise Error(
-                    "unsupported",
-                    f"attn_implementation {chosen} of {type(self).__name__}: it chooses among attention "
-                    "classes of its own and has none for others; expected a model that calls the "
-                    "AttentionInterface",
-                )
-            warn_of_own_code(type(self).__name__)
-            own_code[id(self.config)] = self.config
+            held = [x for name in modules for x in vars(sys.modules[name]).values() if type(x) is dict]
+            classes = [x for x in held if isinstance(x.get("eager"), type)]
+            for each in classes:
+                each.setdefault(chosen, each["eager"])
+            calls_ours = self._can_set_attn_implementation()
+            if classes or not calls_ours:
+                warn_of_own_code(type(self).__name__)
+            if not calls_ours:
+                own_code[id(self.config)] = self.config
         return chosen
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation

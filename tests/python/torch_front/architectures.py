@@ -5,8 +5,8 @@
 Without names it tries all, offline, in a process of its own each, and writes what it found to
 tests/data/transformers.txt, from which docs/guide/transformers.md is generated: some minutes. A model of random weights
 runs with `eager` first; "ordo" has the same output and called ordo for it, "cpu" too, with element masks or
-biases, which CUDA does not have, "part" called ordo in some layers,
-"own" never called ordo, "refused" raised ordo.Error. What cannot be made or run with `eager` so is not listed.
+biases, "part" called ordo in some layers, "own" never called ordo, "refused" raised ordo.Error. What cannot be made or run
+with `eager` so is not listed.
 """
 
 from __future__ import annotations

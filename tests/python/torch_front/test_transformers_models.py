@@ -42,7 +42,7 @@ CAUSAL: dict[str, dict] = {
     name: {}
     for name in (
         "afmoe apertus arcee bart biogpt bitnet bloom codegen cohere cohere2 ctrl cwm diffllama "
-        "ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox "
+        "ernie4_5 exaone4 falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox gptj "
         "gpt_neox_japanese gpt_oss granite helium jetmoe lfm2 llama ministral3 mistral mixtral "
         "modernbert-decoder mpt nanochat olmo olmo2 olmo3 olmoe openai-gpt opt persimmon phi phi3 "
         "qwen2 qwen3 qwen3_moe seed_oss smollm3 stablelm starcoder2 trocr xglm"
@@ -50,17 +50,17 @@ CAUSAL: dict[str, dict] = {
 } | {
     name: DECODER
     for name in "bert big_bird electra megatron-bert rembert roberta roformer xlm-roberta".split()
-} | {"deepseek_v4": dict(layer_types=["compressed_sparse_attention"] * 2), "doge": {}, "llama4_text": dict(attention_chunk_size=4), "deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
+} | {"gpt_neo": dict(attention_types=[[["global", "local"], 1]]), "deepseek_v4": dict(layer_types=["compressed_sparse_attention"] * 2), "doge": {}, "llama4_text": dict(attention_chunk_size=4), "deepseek_v3": MLA, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "minicpm3": MLA}
 # They never call an attention of the AttentionInterface, or not in every layer. Those with sparse
 # attention compute with the mask to choose keys.
 OWN = set(
-    "big_bird bigbird_pegasus bloom codegen fsmt gpt_neox_japanese ibert led megatron-bert mpnet "
+    "big_bird bigbird_pegasus bloom codegen falcon fsmt gpt_neo gpt_neox_japanese gptj ibert led megatron-bert mpnet "
     "mpt mvp nystromformer openai-gpt rembert roformer squeezebert trocr xglm".split()
 )
 SPARSE = {"deepseek_v32", "glm_moe_dsa"}
 # They compute with the mask, too, and ordo gets what comes out: single elements, or numbers.
 COMPUTED = {"deepseek_v4", "doge"}
-# Masks of single elements and biases, which CUDA does not have.
+# Biases, which CUDA does not have, and masks of single elements, which it has in part.
 SINGLE = COMPUTED | set("layoutlm longt5 markuplm mt5 switch_transformers t5 umt5".split())
 # Their code makes no causal mask: eager attention sees later tokens, too.
 NOT_CAUSAL = {"big_bird", "megatron-bert", "rembert", "roformer"}
@@ -82,12 +82,6 @@ ENCODER: dict[str, dict] = {
         "squeezebert xlm-roberta"
     ).split()
 } | {"modernbert": dict(local_attention=6, global_attn_every_n_layers=2)}
-REFUSED = {
-    "falcon": "attention classes of its own",
-    "gpt_neo": "attention classes of its own",
-    "gptj": "attention classes of its own",
-}
-
 TOKENS = torch.arange(30).view(3, 10) * 7 % 90 + 3
 PADDING = torch.ones(3, 10, dtype=torch.long)
 PADDING[0, 7:] = 0  # on the right
@@ -231,7 +225,7 @@ def test_attention_code_of_a_models_own_gets_what_eager_attention_gets():
 # ---- dropout and repeats ----
 
 ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
-NO_DROPOUT = {"ctrl", "diffllama", "ernie4_5", "lfm2", "mpt", "nystromformer"}  # in attention
+NO_DROPOUT = {"ctrl", "diffllama", "ernie4_5", "falcon", "lfm2", "mpt", "nystromformer"}  # in attention
 KINDS = {
     "decoder": (CAUSAL, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
     "both": (SEQ2SEQ, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
@@ -278,14 +272,6 @@ def test_dropout_and_repeats(role, name):
         assert same(one[0], other[0]) == same(one[1], other[1]) == (not dropped)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
-    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
-    extra = dict(attention_types=[[["global", "local"], 1]]) if name == "gpt_neo" else {}
-    with pytest.raises(ordo.Error, match=REFUSED[name]):
-        pair(kind, **extra)[0](TOKENS)
-
-
 @pytest.mark.parametrize("name", sorted(SPARSE))
 def test_chosen_keys_are_refused(name):
     """Where the model chooses fewer keys than there are."""
@@ -318,8 +304,7 @@ def tables():
         drop = dict.fromkeys(names, "ordo") | dict.fromkeys(OWN, "its own")
         drop |= dict.fromkeys(NO_DROPOUT, "it has none")
         found += [(name, kind, own[name], drop[name]) for name in sorted(names)]
-    found += [(name, "", f"refused: {REFUSED[name]}", "") for name in sorted(REFUSED)]
-    known = {*CAUSAL, *SEQ2SEQ, *ENCODER, *REFUSED}
+    known = {*CAUSAL, *SEQ2SEQ, *ENCODER}
     said = {"ordo": "ordo", "cpu": "ordo, on the CPU", "part": "ordo, its own in some layers", "own": "its own, or none", "refused": "refused"}
     tried = (line.split() for line in TRIED.read_text().splitlines()[1:])
     return listed(found), listed((name, "other", said[result], "") for name, result in tried if name not in known)
