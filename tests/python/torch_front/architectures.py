@@ -11,6 +11,7 @@ with `eager` so is not listed.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import multiprocessing.connection
 import os
@@ -51,6 +52,45 @@ def whole(make):
     return small(make, MORE, **asked)
 
 
+TEXT = dict(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    vocab_size=97, max_position_embeddings=64, sliding_window=4, pad_token_id=0,
+)  # fmt: skip
+VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, image_size=IMAGE, patch_size=8)
+KINDS = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 0, 0]] * 2)  # tokens of two images and of text
+
+
+def swin():
+    """Windows that are shifted."""
+    config = transformers.SwinConfig(
+        image_size=IMAGE, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4,
+    )  # fmt: skip
+    pixels = torch.linspace(-1, 1, 2 * CHANNELS * IMAGE**2).view(2, CHANNELS, IMAGE, IMAGE).sin()
+    return transformers.SwinModel, config, [dict(pixel_values=pixels)]
+
+
+def gemma(text, kind, **more):
+    """Tokens of an image see one another, by or_masks."""
+    images = VISION | dict(model_type="siglip_vision_model")
+    config = kind.config_class(text_config=TEXT | dict(model_type=text), vision_config=images, **more)
+    return kind, config, [dict(input_ids=TOKENS[:2], token_type_ids=KINDS)]
+
+
+MADE = {
+    "swin": swin,
+    "gemma3": lambda: gemma("gemma3_text", transformers.Gemma3Model),
+    "paligemma": lambda: gemma("gemma2", transformers.PaliGemmaModel, projection_dim=32),
+}
+
+
+def parts(name):
+    """The class of a model, a small configuration, and arguments to try; None: those that many take."""
+    if name in MADE:
+        return MADE[name]()
+    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
+    return kind, whole(kind.config_class), None
+
+
 def inputs(model):
     """Arguments to try, the likely ones first."""
     takes = set(inspect.signature(model.forward).parameters)
@@ -86,16 +126,15 @@ def attempt(name):
         return take(**given)
 
     ordo.transformers.Arguments = arguments
-    kind = class_of(name, auto.MODEL_MAPPING_NAMES)
+    kind, config, tries = parts(name)
     made = {}
     for implementation in ("eager", "ordo"):
-        config = whole(kind.config_class)
         torch.manual_seed(0)
         try:
-            made[implementation] = kind._from_config(config, attn_implementation=implementation).eval()
+            made[implementation] = kind._from_config(copy.deepcopy(config), attn_implementation=implementation).eval()
         except ordo.Error as error:
             return "refused", str(error)
-    for given in inputs(made["eager"]):
+    for given in tries or inputs(made["eager"]):
         try:
             torch.manual_seed(1)  # some models draw
             with torch.no_grad():
