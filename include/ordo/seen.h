@@ -12,7 +12,7 @@
  * and plans of the same lengths. The bits of a result are a function of the elements that are
  * visible, the tiles and the order, as with any mask.
  *
- *   runs      where and as block masks do, in every layout; backend cuda refuses them
+ *   runs      where and as block masks do, in every layout; on backend cuda in bf16
  *   refused   segments of dropout, and with it a block mask or pages, when the plan is made;
  *             kv_starts by the call (ORDO_ERR_UNSUPPORTED) */
 #ifndef ORDO_SEEN_H
@@ -43,10 +43,10 @@ ORDO_API ordo_status ordo_seen_make(ordo_block_mask *seen, const ordo_problem *p
                                     const void *elements, const int64_t strides[4], void *memory,
                                     size_t bytes);
 
-/* Make it on the current CUDA device, on `stream` (NULL: the default one), for backend cuda,
- * once its plans take element masks. `elements` and `memory` lie there, and `seen` is ready when
- * the work on the stream is done. The bits are those of ordo_seen_make(); the lists have all
- * blocks, also those in which nothing is seen, which changes no result. */
+/* Make it on the current CUDA device, on `stream` (NULL: the default one), for backend cuda.
+ * `elements` and `memory` lie there, and `seen` is ready when the work on the stream is done. The
+ * bits are those of ordo_seen_make(); the lists have all blocks, also those in which nothing is
+ * seen, which changes no result. */
 ORDO_API ordo_status ordo_seen_make_device(ordo_block_mask *seen, const ordo_problem *problem,
                                            const void *elements, const int64_t strides[4],
                                            void *memory, size_t bytes, void *stream);
