@@ -48,6 +48,10 @@ write(tool.ROOT / "src" / "a.c", "changed", 1500)
 tool.copy_tree()
 expect(copy.read_text() == "changed" and copy.stat().st_mtime > 3000, "a change is not built")
 
+# A script is built with the programs of other tests that it runs.
+write(tool.ROOT / "tests" / "a" / "b_test.sh", "grid=$ORDO_BUILD/tests/c/d_test", 1000)
+expect(tool.targets_of("a/b") == {"product", "tests/c/d_test"}, "a program of a script is not built")
+
 # A test that hangs has failed, and what it started ends with it; one that is skipped is an error.
 (tool.TREE / "build").mkdir(exist_ok=True)
 for script, said in (("exit 0", ""), ("exit 3", "a"), ("kill -ABRT $$", "a"),
