@@ -20,6 +20,8 @@
  * rounding: u of each term once more, and in f16 never closer than 2^-25 |dP - delta|, however
  * small the slope.
  *
+ * An element of dbias is a sum of dS that were not rounded to the element type.
+ *
  * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
  * adds its products with delta over the rows.
  *
@@ -46,6 +48,8 @@ typedef struct grid_sums {
 typedef struct grid_head {
     const ordo_problem *p; /* resolved */
     const grid_blocks *blocks;
+    const grid_bias *bias; /* NULL: none */
+    ordo_dtype dtype;
     int64_t sequence, head; /* indices in the problem */
     int64_t rows, cols, group, diagonal, dim, v_dim;
     double u, floor, slope, keep_scale;
@@ -55,6 +59,7 @@ typedef struct grid_head {
     grid_sums b_o, b_dq, b_dk, b_dv;
     float *b_lse;
     double b_dsink;
+    double *b_dbias; /* of the whole case */
 } grid_head;
 
 typedef struct grid_pair { /* a row and a column */
@@ -80,10 +85,18 @@ static inline float grid_dot(const float *a, const float *b, int64_t n, float *m
     return all;
 }
 
+static inline double grid_bias_of(const grid_head *h, int64_t i, int64_t j)
+{
+    return h->bias && h->bias->on
+               ? (double)grid_bias_value(h->bias, h->dtype, h->sequence, h->head, i, j)
+               : 0;
+}
+
 static inline bool grid_visible(const grid_head *h, int64_t i, int64_t j)
 {
     const int64_t right = j - i - h->diagonal;
-    return rules_see(h->p, right) && grid_block_sees(h->blocks, h->sequence, h->head, i, j);
+    return rules_see(h->p, right) && grid_block_sees(h->blocks, h->sequence, h->head, i, j) &&
+           grid_bias_of(h, i, j) > -INFINITY;
 }
 
 static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)
@@ -99,8 +112,10 @@ static inline grid_pair grid_pair_at(const grid_head *h, int64_t i, int64_t j)
         z.x = cap * t;
     }
     const double bias = h->p->alibi ? h->slope * fabs((double)(j - i - h->diagonal)) : 0;
-    z.x -= bias;
-    z.r += GRID_E * (fabs(z.x) + fabs((double)h->lse[i]) + fabs(bias) + 4 * cap + 8);
+    const double own = grid_bias_of(h, i, j);
+    z.x += own - bias;
+    z.r +=
+        GRID_E * (fabs(z.x) + fabs((double)h->lse[i]) + fabs(bias) + 2 * fabs(own) + 4 * cap + 8);
     z.slope_error = cap > 0 ? 4 * z.r / cap + GRID_E : 0;
     return z;
 }
@@ -176,6 +191,12 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
             GRID_E * (steps * (kept * (double)size + (double)delta_size) + 2 * fabs(dlse));
         const double ds_error = (ds * z->r + GRID_TINY * w * z->slope) +
                                 p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
+        if (h->p->bias.on) {
+            double *const to = h->b_dbias + grid_bias_at(h->p, h->sequence, h->head, i, j);
+            *to += p * w * (z->r + row_chain) + GRID_TINY * w + p * w_error;
+            if (grid_rounds_p(h->p))
+                *to += fmax(h->u * p, h->floor) * w;
+        }
         const double rounding = scale * fmax(h->u * ds, h->floor * h->keep_scale);
         grid_add(&h->b_dq, i * h->dim, h->k + j * h->dim, h->dim, rounding,
                  scale * (ds_error + ds * row_chain));
@@ -214,6 +235,7 @@ static inline void grid_bound_rows(grid_head *h)
 typedef struct grid_bounds {
     grid_sums at[GRID_TENSORS]; /* outputs only, laid out as the case's; lse has `worst` only */
     double dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX];
+    double *dbias;
 } grid_bounds;
 
 static inline grid_sums grid_sums_open(size_t count)
@@ -305,6 +327,9 @@ static inline void grid_bound_head(const grid_case *c, const grid_exact *exact, 
     grid_head h = {
         .p = p,
         .blocks = &c->blocks,
+        .bias = &c->bias,
+        .dtype = c->problem.dtype,
+        .b_dbias = to->dbias,
         .sequence = b,
         .head = head,
         .rows = rows,
@@ -352,6 +377,9 @@ static inline void grid_bound(const grid_case *c, const grid_exact *exact, grid_
     const int64_t group = p->heads / p->kv_heads;
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         to->at[t] = grid_sums_open(grid_bytes(c, t) / grid_width(t));
+    to->dbias = calloc((size_t)ordo_bias_count(p) + 1, sizeof *to->dbias);
+    if (!to->dbias)
+        abort();
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t kv = 0; kv < p->kv_heads; kv++) {
             grid_sums b_dk = grid_sums_open((size_t)(c->kv_lens[b] * p->head_dim));
@@ -369,6 +397,7 @@ static inline void grid_bounds_close(grid_bounds *bounds)
 {
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         grid_sums_close(&bounds->at[t]);
+    free(bounds->dbias);
 }
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "grid_bias.h"
 #include "grid_blocks.h"
 #include "ordo/ordo.h"
 #include "plan/forms.h"
@@ -75,6 +76,8 @@ typedef struct grid_case {
     float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX]; /* written */
     grid_blocks blocks;
     ordo_block_mask *mask; /* made from them by grid_open() */
+    grid_bias bias;
+    float *dbias; /* of one head or of nothing, if there is none; made by grid_open(), written */
     bool plain, bits_given, by_pointer, dlse;
     bool nan_padding;          /* else large numbers */
     double strength;           /* factor of q and k */
@@ -218,6 +221,7 @@ static inline void grid_close(grid_case *c)
 {
     for (int t = 0; t < GRID_TENSORS; t++)
         free(c->data[t]);
+    free(c->dbias);
     grid_block_destroy(c->mask);
 }
 
@@ -226,6 +230,7 @@ static inline void grid_close(grid_case *c)
 static inline void grid_open(grid_case *c)
 {
     c->mask = grid_block_mask(&c->blocks, &c->problem);
+    c->dbias = grid_bias_open(&c->bias, &c->problem);
     const uint16_t trash = c->nan_padding ? 0xffff : grid_half(c, 3e4);
     for (int t = 0; t < GRID_TENSORS; t++) {
         const size_t bytes = grid_bytes(c, t);
@@ -330,6 +335,8 @@ static inline void grid_part_of(grid_case *to, const grid_case *from, grid_part 
     to->slopes_each = true;
     to->blocks.sequence0 += part->sequence;
     to->blocks.head0 += part->kv_head * group;
+    to->bias.sequence0 += part->sequence;
+    to->bias.head0 += part->kv_head * group;
     to->head_gap = to->row_gap = 0;
     grid_settle(to, 0);
     grid_open(to);
@@ -382,6 +389,29 @@ static inline bool grid_sinks_differ(const grid_case *whole, const grid_case *pa
             if (grid_part_bits(part, *sequence, *head) !=
                 grid_part_bits(whole, p->sequence + *sequence, head0 + *head))
                 return true;
+    return false;
+}
+
+/* The same of the gradient of a bias, from element (row, column) of the whole on; of sequences and
+ * heads that share it, if the part has them all. */
+static inline bool grid_bias_differs(const grid_case *whole, const grid_case *part,
+                                     const grid_part *p, int64_t row, int64_t column)
+{
+    const ordo_problem *a = &whole->problem, *b = &part->problem;
+    const int64_t head0 = p->kv_head * (a->heads / a->kv_heads);
+    if (!part->bias.on || (!part->bias.per_sequence && (p->lone || b->batch < a->batch)) ||
+        (!part->bias.per_head && b->heads < a->heads))
+        return false;
+    for (int64_t n = 0; n < ordo_bias_sequences(b) * ordo_bias_heads(b); n++) {
+        const int64_t sequence = n / ordo_bias_heads(b), head = n % ordo_bias_heads(b);
+        for (int64_t i = 0; i < b->q_len && row + i < a->q_len; i++)
+            for (int64_t j = 0; j < b->kv_len && column + j < a->kv_len; j++)
+                if (!(p->lone && sequence != p->sane) &&
+                    ordo_f32_bits(part->dbias[grid_bias_at(b, sequence, head, i, j)]) !=
+                        ordo_f32_bits(whole->dbias[grid_bias_at(
+                            a, p->sequence + sequence, head0 + head, row + i, column + j)]))
+                    return true;
+    }
     return false;
 }
 

@@ -14,6 +14,8 @@ typedef struct grid_errors {
     double dsink; /* the largest of dsink_parts */
     int64_t dsink_at;
     bool dsink_summed; /* dsink is the sum of dsink_parts that the header describes */
+    double dbias;      /* the largest, and where */
+    int64_t dbias_at;
 } grid_errors;
 
 /* Sums over a tensor. */
@@ -100,6 +102,20 @@ static inline void grid_compare_sinks(const grid_case *c, const grid_exact *exac
     }
 }
 
+static inline void grid_compare_bias(const grid_case *c, const grid_exact *exact,
+                                     const grid_bounds *bounds, grid_errors *errors)
+{
+    for (int64_t x = 0; x < ordo_bias_count(&c->problem); x++) {
+        const double want = (double)exact->dbias[x], got = (double)c->dbias[x];
+        const double limit = 1.01 * bounds->dbias[x] + GRID_E * fabs(want) + 1e-37;
+        const double ratio = fabs(got - want) / limit;
+        if (!(ratio <= errors->dbias)) {
+            errors->dbias = ratio == ratio ? ratio : INFINITY;
+            errors->dbias_at = x;
+        }
+    }
+}
+
 static inline void grid_compare(const grid_case *c, grid_errors *errors)
 {
     grid_exact exact;
@@ -110,6 +126,7 @@ static inline void grid_compare(const grid_case *c, grid_errors *errors)
     for (int t = GRID_OUTPUTS; t < GRID_TENSORS; t++)
         grid_compare_tensor(c, &exact, &bounds.at[t], t, errors);
     grid_compare_sinks(c, &exact, &bounds, errors);
+    grid_compare_bias(c, &exact, &bounds, errors);
     grid_bounds_close(&bounds);
     grid_exact_close(&exact);
 }

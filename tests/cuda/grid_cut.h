@@ -59,6 +59,9 @@ static inline void grid_piece_of(grid_case *to, const grid_case *from, const gri
     to->blocks.sequence0 += b;
     to->blocks.row0 += x->row;
     to->blocks.col0 += x->column;
+    to->bias.sequence0 += b;
+    to->bias.row0 += x->row;
+    to->bias.col0 += x->column;
     for (int64_t h = 0; h < p->heads; h++)
         to->slopes[h] = from->slopes[(from->slopes_each ? b * p->heads : 0) + h];
     to->q_lens[0] = (int32_t)x->rows;

@@ -14,7 +14,8 @@ typedef struct grid_limits {
     int64_t longest; /* rows of a sequence */
     double work;     /* sum of rows * columns * head size over heads, in millions */
     int64_t blocks;  /* largest head size with block masks, */
-    int64_t seen;    /* and with element masks */
+    int64_t seen;    /* with element masks, */
+    int64_t bias;    /* and with a bias */
 } grid_limits;
 
 static inline bool grid_one_in(uint64_t *state, int n)
@@ -207,6 +208,20 @@ static inline void grid_draw_blocks(grid_case *c, bool seen, uint64_t *state)
     c->mask = grid_block_mask(&c->blocks, &c->problem);
 }
 
+static inline void grid_draw_bias(grid_case *c, uint64_t *state)
+{
+    c->bias = (grid_bias) {
+        .on = true,
+        .per_sequence = check_between(state, 0, 1),
+        .per_head = check_between(state, 0, 1),
+        .f32 = check_between(state, 0, 1),
+        .holes = grid_one_in(state, 3),
+        .seed = check_random(state),
+    };
+    free(c->dbias);
+    c->dbias = grid_bias_open(&c->bias, &c->problem);
+}
+
 /* Combination `number` of a seed, with its inputs. */
 static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t number)
 {
@@ -250,6 +265,9 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
     if (!c->mask && grid_one_in(&state, 5) && p->head_dim <= limits->seen &&
         p->v_head_dim <= limits->seen)
         grid_draw_blocks(c, true, &state);
+    if (grid_one_in(&state, 4) && p->layout != ORDO_PACKED && p->head_dim <= limits->bias &&
+        p->v_head_dim <= limits->bias)
+        grid_draw_bias(c, &state);
 }
 
 /* One line about it. */
@@ -284,6 +302,10 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
                        c->blocks.seen ? "seen" : "blocks", grid_block_names[c->blocks.kind],
                        (int)c->blocks.size, c->blocks.per_sequence ? " per sequence" : "",
                        c->blocks.per_head ? " per head" : "");
+    if (c->bias.on)
+        at += snprintf(more + at, sizeof more - (size_t)at, " bias %s%s%s%s",
+                       ordo_dtype_name(p->bias.dtype), c->bias.per_sequence ? " per sequence" : "",
+                       c->bias.per_head ? " per head" : "", c->bias.holes ? " holes" : "");
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s%s%s;",

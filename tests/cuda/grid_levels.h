@@ -16,6 +16,7 @@ static inline bool kept_again(trial *t, const char *level, const char *how)
         return true;
     grid_case c = t->c;
     c.mask = NULL;
+    c.dbias = malloc(grid_dbias_bytes(&c) + 1);
     grid_part all = { c.problem.layout, 0, c.problem.batch, 0, c.problem.kv_heads };
     grid_place at = { 0 };
     for (int x = 0; x < GRID_TENSORS; x++)
@@ -67,11 +68,17 @@ static inline bool dense_alone(const grid_case *c, int64_t b)
     return c->q_lens[b] > 0 && c->kv_lens[b] > 0;
 }
 
+/* A layout of sequences of any lengths. */
+static inline ordo_layout ragged(const grid_case *c)
+{
+    return c->bias.on ? ORDO_PADDED : ORDO_PACKED; /* packed sequences have no bias */
+}
+
 static inline void check_alone(trial *t, int64_t b)
 {
     if (dense_alone(&t->c, b))
         check_same(t, "batch", "alone, dense", (grid_part) { ORDO_DENSE, b, 1, 0, 0 });
-    check_same(t, "batch", "alone, packed", (grid_part) { ORDO_PACKED, b, 1, 0, 0 });
+    check_same(t, "batch", "alone, ragged", (grid_part) { ragged(&t->c), b, 1, 0, 0 });
 }
 
 /* One sequence of a drawn combination, each of a fixed one; and one beside NaN. */
@@ -89,7 +96,7 @@ static inline void check_layout(trial *t)
 {
     static const char *const names[] = { "dense", "packed", "padded" };
     for (int layout = ORDO_PACKED; layout <= ORDO_PADDED; layout++)
-        if (layout != (int)t->c.problem.layout)
+        if (layout != (int)t->c.problem.layout && (layout != ORDO_PACKED || !t->c.bias.on))
             check_same(t, "layout", names[layout], (grid_part) { .layout = (ordo_layout)layout });
 }
 
@@ -111,6 +118,15 @@ static inline void check_split(trial *t, uint64_t *state)
 
 /* ---- cuts ---- */
 
+/* The gradient of a piece's bias. */
+static inline void check_bias_of(trial *t, const char *how, const grid_case *c,
+                                 const grid_piece_place *x)
+{
+    const grid_part one = { .sequence = x->sequence, .sequences = 1 };
+    if (grid_bias_differs(&t->c, c, &one, x->row, x->column))
+        fail(t, "cut", "%s: dbias has other bits", how);
+}
+
 /* Rows or columns of a sequence, or one row without its place, as a problem of their own. */
 static inline void check_rows(trial *t, const char *how, grid_piece_place x)
 {
@@ -118,9 +134,11 @@ static inline void check_rows(trial *t, const char *how, grid_piece_place x)
     ordo_problem resolved = ORDO_PROBLEM_INIT;
     grid_place at;
     grid_piece_of(&c, &t->c, &x);
-    if (run_other(t, "cut", how, &c, &resolved) &&
-        grid_piece_differs(&t->c, &c, &x, GRID_BY_ROW, &at))
-        fail_at(t, "cut", how, &at);
+    if (run_other(t, "cut", how, &c, &resolved)) {
+        if (grid_piece_differs(&t->c, &c, &x, GRID_BY_ROW, &at))
+            fail_at(t, "cut", how, &at);
+        check_bias_of(t, how, &c, &x);
+    }
     grid_close(&c);
 }
 
@@ -149,8 +167,11 @@ static inline void check_columns(trial *t, grid_piece_place x)
     grid_case c;
     grid_place at;
     grid_piece_of(&c, &t->c, &x);
-    if (run_backward(t, "columns", &c, 0) && grid_piece_differs(&t->c, &c, &x, GRID_BY_KEY, &at))
-        fail_at(t, "cut", "columns", &at);
+    if (run_backward(t, "columns", &c, 0)) {
+        if (grid_piece_differs(&t->c, &c, &x, GRID_BY_KEY, &at))
+            fail_at(t, "cut", "columns", &at);
+        check_bias_of(t, "columns", &c, &x);
+    }
     grid_close(&c);
 }
 
@@ -177,6 +198,8 @@ static inline void check_carried(trial *t, grid_piece_place all, uint64_t *state
         if (ran && grid_piece_differs(&t->c, &c, &x,
                                       1u << GRID_DQ | (last ? (unsigned)GRID_BY_KEY : 0u), &at))
             fail_at(t, "cut", "carried", &at);
+        if (ran)
+            check_bias_of(t, "carried", &c, &x);
         grid_close(&c);
         if (!ran)
             return;
@@ -214,7 +237,7 @@ static inline void check_carried_batch(trial *t, uint64_t *state)
     const bool down = t->info.order == ORDO_ORDER_DESCENDING;
     const int32_t tile = (int32_t)t->info.backward_tile.q;
     const int parts = (int)check_between(state, 2, 3);
-    if (!grid_ragged(&t->c) || t->c.mask)
+    if (!grid_ragged(&t->c) || t->c.mask || t->c.bias.on)
         return;
     for (int n = 0; n < parts; n++) {
         const int part = down ? parts - 1 - n : n;
@@ -384,7 +407,7 @@ static inline void check_blocks(trial *t, bool seen)
     const int64_t diagonal = ordo_mask_diagonal(p->mask, p->q_len, p->kv_len);
     const bool causal = p->mask != ORDO_MASK_FULL;
     const int64_t most = seen ? t->s->limits.seen : t->s->limits.blocks;
-    if (p->layout != ORDO_DENSE || c.mask || grid_cut(&c) || p->head_dim > most ||
+    if (p->layout != ORDO_DENSE || c.mask || c.bias.on || grid_cut(&c) || p->head_dim > most ||
         p->v_head_dim > most || !order_of_blocks(t->info.order))
         return;
     c.blocks = (grid_blocks) {
@@ -405,20 +428,24 @@ static inline void check_blocks(trial *t, bool seen)
 
 /* An output that a pass was not asked for, which it must leave as it was: what it should have been
  * takes its place. */
-static inline void check_left(trial *t, int tensor)
+static inline void check_left_at(trial *t, const char *name, size_t at, size_t bytes)
 {
-    const size_t bytes = grid_bytes(&t->c, tensor), at = t->whole.at[tensor];
     unsigned char *left = malloc(bytes + 1);
     if (!left)
         abort();
     grid_move(&t->lab, left, t->whole.memory.at + at, bytes);
     for (size_t x = 0; x < bytes; x++)
         if (left[x] != GRID_NOT_WRITTEN) {
-            fail(t, "some", "%s is written and was not asked for", grid_tensors[tensor].name);
+            fail(t, "some", "%s is written and was not asked for", name);
             break;
         }
     free(left);
     grid_move(&t->lab, t->whole.memory.at + at, t->lab.copy.at + (at - t->whole.outputs), bytes);
+}
+
+static inline void check_left(trial *t, int tensor)
+{
+    check_left_at(t, grid_tensors[tensor].name, t->whole.at[tensor], grid_bytes(&t->c, tensor));
 }
 
 /* Only dk and dv, then only dq. */
@@ -430,12 +457,16 @@ static inline void check_some(trial *t)
         call->dq.data = queries ? all.dq.data : NULL;
         call->dk.data = queries ? NULL : all.dk.data;
         call->dv.data = queries ? NULL : all.dv.data;
+        call->dbias = queries ? all.dbias : NULL;
         const bool ran = run(t, "some", &t->whole, &t->c, t->plan);
         call->dq.data = all.dq.data;
         call->dk.data = all.dk.data;
         call->dv.data = all.dv.data;
+        call->dbias = all.dbias;
         if (!ran)
             return;
+        if (!queries)
+            check_left_at(t, "dbias", t->whole.dbias, grid_dbias_bytes(&t->c));
         for (int tensor = GRID_DQ; tensor <= GRID_DV; tensor++)
             if ((tensor == GRID_DQ) == !queries)
                 check_left(t, tensor);
@@ -494,7 +525,7 @@ static inline void check_nan(trial *t, uint64_t *state)
                    2 * (size_t)check_between(state, 0, grid_dim(&c, tensor) - 1),
                &values[check_between(state, 0, 2)], sizeof values[0]);
     if (run_other(t, "nan", "one number", &c, &resolved)) {
-        grid_part alone = { ORDO_PACKED, b, 1, 0, 0 };
+        grid_part alone = { ragged(&c), b, 1, 0, 0 };
         grid_case one;
         grid_place at;
         grid_part_of(&one, &c, &alone);
@@ -509,6 +540,10 @@ static inline void check_nan(trial *t, uint64_t *state)
             if (isfinite(c.dsink_parts[x]) != isfinite(exact.dsink_parts[x]))
                 fail(t, "nan", "dsink_parts[%d] is %g, exactly %g", (int)x,
                      (double)c.dsink_parts[x], (double)exact.dsink_parts[x]);
+        for (int64_t x = 0; x < ordo_bias_count(&c.problem); x++)
+            if (isfinite(c.dbias[x]) != isfinite(exact.dbias[x]))
+                fail(t, "nan", "dbias[%d] is %g, exactly %g", (int)x, (double)c.dbias[x],
+                     (double)exact.dbias[x]);
         grid_exact_close(&exact);
     }
     grid_close(&c);
@@ -562,7 +597,7 @@ static inline void check_segments(trial *t, uint64_t *state)
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_plan *plan = NULL;
     char how[40];
-    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || t->c.mask ||
+    if (p->dropout.p == 0 || p->layout != ORDO_DENSE || t->c.mask || t->c.bias.on ||
         !(t->info.kept & ORDO_PROMISE_CUT))
         return;
     options.backend = t->info.backend;
@@ -593,6 +628,8 @@ static inline void check_dropped(trial *t, uint64_t *state)
         return;
     grid_part_of(&c, &t->c, &all);
     c.sinks = false; /* a large one leaves nothing to read */
+    c.bias = (grid_bias) { 0 };
+    c.problem.bias = (ordo_bias) { 0 };
     grid_probe_fill(&c, &probe);
     if (run_other(t, "dropped", "probe", &c, &resolved) &&
         grid_probe_wrong(&c, &resolved, &probe, &wrong))

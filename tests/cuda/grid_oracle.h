@@ -12,6 +12,7 @@ typedef struct grid_exact {
     float *data[GRID_TENSORS];
     float *o_written; /* by the case: what the backward pass reads */
     float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX];
+    float *bias, *dbias;
 } grid_exact;
 
 static inline float *grid_floats(const grid_case *c, int tensor, bool wanted)
@@ -52,9 +53,26 @@ static inline ordo_call grid_oracle_call(const grid_case *c, grid_exact *exact)
     call.slopes_batch_stride = c->slopes_each ? c->problem.heads : 0;
     if (c->sinks)
         call.sink = c->sink, call.dsink = exact->dsink, call.dsink_parts = exact->dsink_parts;
+    if (c->bias.on)
+        call.bias = grid_bias_tensor(&c->problem, 0, exact->bias), call.dbias = exact->dbias;
     call.seed = c->seed;
     call.offset = c->offset;
     return call;
+}
+
+/* The numbers of its bias as f32. */
+static inline float *grid_bias_floats(const grid_case *c)
+{
+    const ordo_problem *p = &c->problem;
+    float *x = calloc((size_t)ordo_bias_count(p) + 1, sizeof *x);
+    if (!x)
+        abort();
+    for (int64_t n = 0; n < ordo_bias_count(p); n++) {
+        const int64_t row = n / p->kv_len, matrix = row / p->q_len, heads = ordo_bias_heads(p);
+        x[n] = grid_bias_value(&c->bias, p->dtype, matrix / heads, matrix % heads, row % p->q_len,
+                               n % p->kv_len);
+    }
+    return x;
 }
 
 /* What a case that has run should have given. */
@@ -64,7 +82,11 @@ static inline void grid_ask_oracle(const grid_case *c, grid_exact *exact)
     ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
     ordo_plan *plan = NULL;
     options.backend = ORDO_BACKEND_REF;
+    grid_bias bias = c->bias;
+    bias.f32 = true;
+    exact->bias = grid_bias_floats(c);
     problem.dtype = ORDO_F32;
+    exact->dbias = grid_bias_open(&bias, &problem);
     for (int t = 0; t < GRID_TENSORS; t++)
         exact->data[t] = grid_floats(c, t, t < GRID_OUTPUTS);
     exact->problem = (ordo_problem)ORDO_PROBLEM_INIT;
@@ -84,6 +106,8 @@ static inline void grid_exact_close(grid_exact *exact)
     for (int t = 0; t < GRID_TENSORS; t++)
         free(exact->data[t]);
     free(exact->o_written);
+    free(exact->bias);
+    free(exact->dbias);
 }
 
 #endif

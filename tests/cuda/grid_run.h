@@ -31,7 +31,8 @@ typedef struct grid_image {
     grid_piece memory;
     size_t outputs, end;       /* outputs are here and end there */
     size_t at[GRID_TENSORS];   /* each tensor, from the beginning */
-    size_t sink, dsink, parts; /* and what sinks have: one input, two outputs */
+    size_t sink, dsink, parts; /* and what sinks have: one input, two outputs, */
+    size_t bias, dbias;        /* and a bias */
     size_t lengths, ids, seed; /* and the other arrays */
     size_t lists[GRID_LISTS];  /* those of the mask of blocks or elements, */
     ordo_block_mask mask;      /* which points to them */
@@ -130,6 +131,11 @@ static inline size_t grid_sink_bytes(const grid_case *c, int64_t sequences)
     return (size_t)(sequences * c->problem.heads) * sizeof(float);
 }
 
+static inline size_t grid_dbias_bytes(const grid_case *c)
+{
+    return (size_t)ordo_bias_count(&c->problem) * sizeof(float);
+}
+
 /* The arrays of a mask of blocks or elements, and how many numbers they have. */
 static inline const int32_t *grid_list(const ordo_block_mask *mask, int list, size_t *count)
 {
@@ -154,6 +160,7 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
     image->ids = grid_take(&used, sizeof c->ids);
     image->seed = grid_take(&used, sizeof c->slopes + 2 * sizeof(uint64_t));
     image->sink = grid_take(&used, sizeof c->sink);
+    image->bias = grid_take(&used, grid_bias_bytes(&c->bias, &c->problem, c->row_gap));
     for (int list = 0; list < GRID_LISTS && c->mask; list++) {
         size_t count = 0;
         (void)grid_list(c->mask, list, &count);
@@ -164,6 +171,7 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
         image->at[t] = grid_take(&used, grid_bytes(c, t));
     image->dsink = grid_take(&used, c->sinks ? grid_sink_bytes(c, 1) : 0);
     image->parts = grid_take(&used, c->sinks ? grid_sink_bytes(c, c->problem.batch) : 0);
+    image->dbias = grid_take(&used, grid_dbias_bytes(c));
     image->end = used;
 }
 
@@ -249,6 +257,18 @@ static inline void grid_upload_mask(const grid_lab *lab, grid_image *image, cons
     image->mask.bits = (const uint32_t *)at[4];
 }
 
+static inline void grid_upload_bias(const grid_lab *lab, grid_image *image, const grid_case *c)
+{
+    unsigned char *at = image->memory.at;
+    if (!c->bias.on)
+        return;
+    unsigned char *data = grid_bias_make(&c->bias, &c->problem, c->row_gap);
+    grid_move(lab, at + image->bias, data, grid_bias_bytes(&c->bias, &c->problem, c->row_gap));
+    free(data);
+    image->call.bias = grid_bias_tensor(&c->problem, c->row_gap, at + image->bias);
+    image->call.dbias = (float *)(void *)(at + image->dbias);
+}
+
 /* Bits made by a device, which alone knows seed, lengths and ids if the case says so. */
 static inline ordo_status grid_make_bits_there(grid_lab *lab, const grid_image *image,
                                                const grid_case *c)
@@ -304,6 +324,7 @@ static inline ordo_status grid_load(grid_lab *lab, grid_image *image, const grid
     grid_upload_tensors(lab, image, c);
     grid_upload_lengths(lab, image, c);
     grid_upload_rest(lab, image, c);
+    grid_upload_bias(lab, image, c);
     if (c->problem.dropout.p > 0 && c->bits_given)
         return grid_make_bits(lab, image, c);
     return ORDO_OK;
@@ -363,9 +384,12 @@ static inline bool grid_fetch(const grid_lab *lab, const grid_image *image, grid
     const size_t one = c->sinks ? grid_sink_bytes(c, 1) : 0;
     const size_t each = c->sinks ? grid_sink_bytes(c, c->problem.batch) : 0;
     memcpy(c->dsink, all + dsink, one);
+    const size_t dbias = image->dbias - image->outputs, elements = grid_dbias_bytes(c);
     memcpy(c->dsink_parts, all + parts, each);
+    memcpy(c->dbias, all + dbias, elements);
     for (size_t x = dsink + one; x < bytes; x++)
-        clean = clean && (all[x] == GRID_NOT_WRITTEN || (x >= parts && x < parts + each));
+        clean = clean && (all[x] == GRID_NOT_WRITTEN || (x >= parts && x < parts + each) ||
+                          (x >= dbias && x < dbias + elements));
     free(all);
     return clean;
 }

@@ -49,7 +49,7 @@ typedef struct session {
         const char *word;
         int64_t count; /* combinations with it in their description that passed */
     } features[GRID_FEATURES];
-    double worst[GRID_TENSORS], mean[GRID_TENSORS], worst_dsink;
+    double worst[GRID_TENSORS], mean[GRID_TENSORS], worst_dsink, worst_dbias;
     refusal refusals[REFUSALS_MAX];
     int refusal_count;
     char *failures[FAILURES_MAX];
@@ -88,7 +88,7 @@ static inline void print_text(const session *s, double seconds)
     printf("%serrors over what is allowed, element and mean:", s->against ? "\n" : "");
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("  %s %.3g %.3g", grid_tensors[x].name, s->worst[x], s->mean[x]);
-    printf("  dsink %.3g", s->worst_dsink);
+    printf("  dsink %.3g  dbias %.3g", s->worst_dsink, s->worst_dbias);
     printf("\n%s seed %" PRIu64 ": %" PRId64 " of %" PRId64 " combinations, %" PRId64
            " passed (%" PRId64 " of them in part), %" PRId64 " failed, %" PRId64
            " refused; %" PRId64 " passes, %.1f s\n",
@@ -121,7 +121,8 @@ static inline void print_json(const session *s, double seconds)
     for (int x = GRID_OUTPUTS; x < GRID_TENSORS; x++)
         printf("%s\"%s\": [%.3g, %.3g]", x == GRID_OUTPUTS ? "" : ", ", grid_tensors[x].name,
                fmin(s->worst[x], 1e300), fmin(s->mean[x], 1e300));
-    printf(", \"dsink\": [%.3g, 0]", fmin(s->worst_dsink, 1e300));
+    printf(", \"dsink\": [%.3g, 0], \"dbias\": [%.3g, 0]", fmin(s->worst_dsink, 1e300),
+           fmin(s->worst_dbias, 1e300));
     printf("},\n \"refusals\": [");
     for (int x = 0; x < s->refusal_count; x++) {
         printf("%s{\"count\": %" PRId64 ", \"only\": %" PRId64 ", \"message\": ", x ? ",\n  " : "",
@@ -269,6 +270,7 @@ static inline void parse(session *s, int argc, char **argv)
     const bool kernels = s->backend == ORDO_BACKEND_CUDA || s->backend == ORDO_BACKEND_EMULATOR;
     s->limits.blocks = kernels ? 128 : INT64_MAX;
     s->limits.seen = s->limits.blocks;
+    s->limits.bias = s->cuda ? 0 : s->limits.blocks;
     if (s->fixed)
         s->count = grid_fixed_count();
     if (s->only >= 0 && s->fixed && s->only >= s->count) {

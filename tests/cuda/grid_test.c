@@ -6,8 +6,8 @@
  *             [--without WORDS] [--threads N] [--together] [--json]
  *
  * Draws combinations of dtype, head size, lengths, groups of heads, mask, window, layout, dropout,
- * softcap, ALiBi, sinks, block or element mask, gradient of lse and place in a larger problem, or
- * takes those of grid_fixed.h, and holds forward and backward of each
+ * softcap, ALiBi, sinks, block or element mask, bias, gradient of lse and place in a larger
+ * problem, or takes those of grid_fixed.h, and holds forward and backward of each
  *
  *   oracle    within the bounds of grid_bounds.h of backend ref; every output written, and nothing
  *             between them
@@ -65,6 +65,9 @@ static void check_oracle(trial *t)
     } else if (e.dsink > 1) {
         fail(t, "oracle", "dsink_parts[%d] is %.9g: %.3g times off what is allowed",
              (int)e.dsink_at, (double)t->c.dsink_parts[e.dsink_at], e.dsink);
+    } else if (e.dbias > 1) {
+        fail(t, "oracle", "dbias[%d] is %.9g: %.3g times off what is allowed", (int)e.dbias_at,
+             (double)t->c.dbias[e.dbias_at], e.dbias);
     } else if (!e.dsink_summed && t->s->backend != ORDO_BACKEND_REF) { /* which sums in f64 */
         fail(t, "oracle", "dsink is not the sum of dsink_parts");
     }
@@ -75,6 +78,7 @@ static void check_oracle(trial *t)
         s->mean[x] = fmax(s->mean[x], e.mean[x]);
     }
     s->worst_dsink = fmax(s->worst_dsink, e.dsink);
+    s->worst_dbias = fmax(s->worst_dbias, e.dbias);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -101,6 +105,8 @@ static bool check_against(trial *t)
     else if (ran && grid_sinks_differ(&t->c, &c, &all, &sequence, &head))
         fail(t, "emulator", "dsink_parts(sequence %d, head %d) has other bits", (int)sequence,
              (int)head);
+    else if (ran && grid_bias_differs(&t->c, &c, &all, 0, 0))
+        fail(t, "emulator", "dbias has other bits");
     else if (ran)
         check_padding(t, "emulator", &c);
     ordo_plan_destroy(plan);
@@ -330,11 +336,12 @@ int main(int argc, char **argv)
         .threads = sysconf(_SC_NPROCESSORS_ONLN),
         .backend = ORDO_BACKEND_CUDA,
         .cuda = true,
-        .features = { { "bf16" },     { "dense" },   { "packed" }, { "padded" },  { "causal" },
-                      { "window" },   { "softcap" }, { "alibi" },  { "scale" },   { "given" },
-                      { "inside" },   { "fa2" },     { "sinks" },  { "dlse" },    { "blocks" },
-                      { "seen" },     { "chains" },  { "phases" }, { "strided" }, { "nan-padding" },
-                      { "rows from" } },
+        .features = { { "bf16" },      { "dense" },  { "packed" },  { "padded" },
+                      { "causal" },    { "window" }, { "softcap" }, { "alibi" },
+                      { "scale" },     { "given" },  { "inside" },  { "fa2" },
+                      { "sinks" },     { "dlse" },   { "blocks" },  { "seen" },
+                      { "chains" },    { "phases" }, { "strided" }, { "nan-padding" },
+                      { "rows from" }, { "bias" } },
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .device = PTHREAD_MUTEX_INITIALIZER,
     };

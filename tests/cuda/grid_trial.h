@@ -189,6 +189,8 @@ static inline void check_same_of(trial *t, const char *level, const char *how,
         else if (!part.tensors && grid_sinks_differ(&t->c, &c, &part, &sequence, &head))
             fail(t, level, "%s: dsink_parts(sequence %d, head %d) has other bits", how,
                  (int)sequence, (int)head);
+        else if (!part.tensors && grid_bias_differs(&t->c, &c, &part, 0, 0))
+            fail(t, level, "%s: dbias has other bits", how);
         else
             check_padding(t, level, &c);
     }
