@@ -428,7 +428,7 @@ static inline void check_blocks(trial *t, bool seen)
 
 /* An output that a pass was not asked for, which it must leave as it was: what it should have been
  * takes its place. */
-static inline void check_left_at(trial *t, const char *name, size_t at, size_t bytes)
+static inline void check_left(trial *t, const char *name, size_t at, size_t bytes)
 {
     unsigned char *left = malloc(bytes + 1);
     if (!left)
@@ -443,34 +443,28 @@ static inline void check_left_at(trial *t, const char *name, size_t at, size_t b
     grid_move(&t->lab, t->whole.memory.at + at, t->lab.copy.at + (at - t->whole.outputs), bytes);
 }
 
-static inline void check_left(trial *t, int tensor)
-{
-    check_left_at(t, grid_tensors[tensor].name, t->whole.at[tensor], grid_bytes(&t->c, tensor));
-}
-
-/* Only dk and dv, then only dq. */
+/* Only dk and dv, then only dq and the gradient of a bias, then that alone. */
 static inline void check_some(trial *t)
 {
+    static const char *const names[] = { "dk and dv alone", "dq, and dbias", "dbias alone" };
     ordo_call *call = &t->whole.call;
     const ordo_call all = *call;
-    for (int queries = 0; queries < 2; queries++) {
-        call->dq.data = queries ? all.dq.data : NULL;
-        call->dk.data = queries ? NULL : all.dk.data;
-        call->dv.data = queries ? NULL : all.dv.data;
-        call->dbias = queries ? all.dbias : NULL;
+    for (int asked = 0; asked < (t->c.bias.on ? 3 : 2); asked++) {
+        call->dq.data = asked == 1 ? all.dq.data : NULL;
+        call->dk.data = asked == 0 ? all.dk.data : NULL;
+        call->dv.data = asked == 0 ? all.dv.data : NULL;
+        call->dbias = asked > 0 ? all.dbias : NULL;
         const bool ran = run(t, "some", &t->whole, &t->c, t->plan);
-        call->dq.data = all.dq.data;
-        call->dk.data = all.dk.data;
-        call->dv.data = all.dv.data;
-        call->dbias = all.dbias;
+        *call = all;
         if (!ran)
             return;
-        if (!queries)
-            check_left_at(t, "dbias", t->whole.dbias, grid_dbias_bytes(&t->c));
         for (int tensor = GRID_DQ; tensor <= GRID_DV; tensor++)
-            if ((tensor == GRID_DQ) == !queries)
-                check_left(t, tensor);
-        if (!kept_again(t, "some", queries ? "dq alone" : "dk and dv alone"))
+            if (asked != (tensor == GRID_DQ ? 1 : 0))
+                check_left(t, grid_tensors[tensor].name, t->whole.at[tensor],
+                           grid_bytes(&t->c, tensor));
+        if (asked == 0)
+            check_left(t, "dbias", t->whole.dbias, grid_dbias_bytes(&t->c));
+        if (!kept_again(t, "some", names[asked]))
             return;
     }
 }
