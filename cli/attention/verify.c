@@ -76,15 +76,13 @@ static int write_digests(const request *r, const cli_verify_report *reports, siz
 /* What all problems found together; digests are kept only if every run agrees on them. */
 static int conclude(const request *r, cli_verify_report *reports, size_t count)
 {
-    bool differs = false;
     CLI_TRY(compare_expected(r, reports, count));
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < reports[i].count; c++)
-            reports[i].differs |= reports[i].checks[c].verdict == CLI_DIFFERS;
-        differs |= reports[i].differs;
-    }
+            if (reports[i].checks[c].verdict > reports[i].verdict)
+                reports[i].verdict = reports[i].checks[c].verdict;
     CLI_TRY(cli_verify_show(&r->runs.job.problem.json, reports, count));
-    if (differs)
+    if (cli_verify_verdict(reports, count) == CLI_DIFFERS)
         return cli_error(CLI_DIFFERENT, "the bits differ%s", r->write ? "; nothing written" : "");
     return r->write ? write_digests(r, reports, count) : CLI_OK;
 }

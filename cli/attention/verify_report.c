@@ -10,9 +10,18 @@ cli_check *cli_verify_add(cli_verify_report *report)
     return c;
 }
 
+cli_verdict cli_verify_verdict(const cli_verify_report *reports, size_t count)
+{
+    cli_verdict all = CLI_NOT_RUN;
+    for (size_t i = 0; i < count; i++)
+        if (reports[i].verdict > all)
+            all = reports[i].verdict;
+    return all;
+}
+
 static void print_check(const cli_check *c)
 {
-    static const char *const verdicts[] = { "equal", "DIFFERENT", "not run" };
+    static const char *const verdicts[] = { "not run", "equal", "DIFFERENT" };
     printf("  %-34s %5" PRId64 "   %s", c->name, c->runs, verdicts[c->verdict]);
     if (c->verdict == CLI_NOT_RUN)
         printf(": %s", c->note);
@@ -30,21 +39,24 @@ static void print_one(const void *report)
     puts("digests    XXH64, first run");
     cli_digests_text(r->block.of, NULL);
     printf("compared with the first run          runs   bits\n");
-    bool compared = false;
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < r->count; i++)
         print_check(&r->checks[i]);
-        compared = compared || r->checks[i].verdict != CLI_NOT_RUN;
-    }
-    printf("verified   %" PRId64 " runs, %s, %.3g s\n", r->runs,
-           r->differs ? "DIFFERENT"
-           : compared ? "every bit equal"
-                      : "nothing compared",
-           r->seconds);
+    static const char *const verdicts[] = { "nothing compared", "every bit equal", "DIFFERENT" };
+    printf("verified   %" PRId64 " runs, %s, %.3g s\n", r->runs, verdicts[r->verdict], r->seconds);
+}
+
+/* null where nothing was compared. */
+static void equal_json(cli_json *json, cli_verdict verdict)
+{
+    if (verdict == CLI_NOT_RUN)
+        cli_json_null(json, "equal");
+    else
+        cli_json_bool(json, "equal", verdict == CLI_EQUAL);
 }
 
 static void check_json(cli_json *json, const cli_check *c)
 {
-    static const char *const verdicts[] = { "equal", "different", "not run" };
+    static const char *const verdicts[] = { "not run", "equal", "different" };
     cli_json_object(json, NULL);
     cli_json_text(json, "name", c->name);
     cli_json_int(json, "runs", c->runs);
@@ -68,18 +80,14 @@ static void report_json(cli_json *json, const void *report)
         check_json(json, &r->checks[i]);
     cli_json_end_array(json);
     cli_json_int(json, "runs", r->runs);
-    cli_json_bool(json, "equal", !r->differs);
+    equal_json(json, r->verdict);
     cli_json_real(json, "seconds", r->seconds);
 }
 
 static void results_json(cli_json *json, const void *what)
 {
     const cli_results *results = what;
-    const cli_verify_report *reports = results->items;
-    bool equal = true;
-    for (size_t i = 0; i < results->count; i++)
-        equal = equal && !reports[i].differs;
-    cli_json_bool(json, "equal", equal);
+    equal_json(json, cli_verify_verdict(results->items, results->count));
     cli_results_json(json, results);
 }
 

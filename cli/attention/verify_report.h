@@ -7,7 +7,8 @@
 #include "kit/execute.h"
 #include "kit/report.h"
 
-typedef enum cli_verdict { CLI_EQUAL, CLI_DIFFERS, CLI_NOT_RUN } cli_verdict;
+/* Of several comparisons together it is the largest one. */
+typedef enum cli_verdict { CLI_NOT_RUN, CLI_EQUAL, CLI_DIFFERS } cli_verdict;
 
 /* One kind of run, compared with the first one. */
 typedef struct cli_check {
@@ -25,13 +26,16 @@ typedef struct cli_verify_report {
     cli_digest_block block;
     cli_check *checks;
     size_t count;
-    int64_t runs; /* all of them, the first included */
-    bool differs;
+    int64_t runs;        /* all of them, the first included */
+    cli_verdict verdict; /* of all checks */
     double seconds;
 } cli_verify_report;
 
 /* A new check of the report, equal so far; the report has room for it. */
 cli_check *cli_verify_add(cli_verify_report *report);
+
+/* What all reports found together. */
+cli_verdict cli_verify_verdict(const cli_verify_report *reports, size_t count);
 
 /* Prints its error and returns an exit status. */
 int cli_verify_show(const cli_json_target *target, const cli_verify_report *reports, size_t count);

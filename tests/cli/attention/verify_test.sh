@@ -57,9 +57,12 @@ prints "each row, keys in pages of 7          40   equal"
 refuses 2 "--cut decode" verify --seq 8 --page 4 --cut rows
 refuses 2 "--page: expected --mask causal" verify --seq 8 --page 4 --cut decode
 refuses 2 "--page: expected --mask causal" verify --seq 8 --mask causal --dropout 0.1 --page 4 --cut decode
-status 0 verify --plan "$(line --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail)" --cut rows
+plan=$(line --seq 300 --dim 8 --heads 4 --mask causal --order spt+tail)
+status 0 verify --plan "$plan" --cut rows
 prints "not run: not promised by this plan"
 prints "runs, nothing compared,"
+json verify --plan "$plan" --cut rows
+[ "$("$work/json_check" equal <"$out" | uniq)" = null ] || fail "nothing compared: equal is not null"
 refuses 2 "--cut" verify --seq 8 --cut heads
 
 # Digests kept for another machine.
