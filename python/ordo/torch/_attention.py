@@ -154,16 +154,18 @@ def run_inputs(
     """(o, lse, inputs); `now`: with the seed and offset that were drawn."""
     if a.kv_starts is not None and a.page_table is None:
         raise Error("argument", "kv_starts given, page_table None: expected both")
-    batch = back = None
+    batch = back = broken = None
     if a.page_table is not None:
         batch = q.shape[:2] if a.cu_q is None else None
-        q, k, v, a = packed(q, k, v, a)
+        q, k, v, a, broken = packed(q, k, v, a)
     elif a.cu_q is not None and (a.q_lens is not None or a.kv_lens is not None):
         q, k, v, a, back = without_gaps(q, k, v, a)
     if a.prepared is not None:
         a = with_prepared(a)
     inputs = prepare(q, k, v, a, now)
     o, lse = attend(*inputs, a.prepared)
+    if broken is not None:
+        o, lse = o.masked_fill(broken[:, None, None], torch.nan), lse.masked_fill(broken, torch.nan)
     if back is not None:
         o, lse = o.index_select(0, back), lse.index_select(1, back)
     if batch is not None:

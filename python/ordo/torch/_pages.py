@@ -158,13 +158,13 @@ def _aligned(x: Tensor) -> bool:
 
 
 def _sees_dropped(pages: Pages, a: Arguments, count: int) -> Tensor:
-    """Which rows see a key that is not stored."""
+    """Which rows of sequences see a key that is not stored."""
     ends: Any = a.cu_q
     row = torch.arange(count, dtype=ends.dtype, device=ends.device)
     b = torch.searchsorted(ends, row, right=True).sub(1).clamp(0, len(pages.lens) - 1)
     left, _ = window_of(a.window)
     first = pages.lens[b] - ends[b + 1] + row - left if left >= 0 else torch.zeros_like(row)
-    return pages.starts[b] > first.clamp(min=0)
+    return (pages.starts[b] > first.clamp(min=0)) & (row < ends[-1])
 
 
 # ---- every call ----
@@ -172,9 +172,10 @@ def _sees_dropped(pages: Pages, a: Arguments, count: int) -> Tensor:
 
 def packed(
     q: Tensor, k: Tensor, v: Tensor, a: Arguments
-) -> tuple[Tensor, Tensor, Tensor, Arguments]:
+) -> tuple[Tensor, Tensor, Tensor, Arguments, Tensor | None]:
     """The call of packed sequences that a call with page_table is: with it where keys are read where
-    they lie, else without; q may be (batch, row, head, dim)."""
+    they lie, else without; q may be (batch, row, head, dim). Then which rows are NaN whatever the call
+    gives, because they see a key that is not stored; None where there are none."""
     for name in ("cu_kv", "q_lens", "sequence_ids", "shard", "block_mask", "prepared", "seen", "bias"):
         if getattr(a, name) is not None:
             raise Error("unsupported", f"{name} given: expected None with page_table")
@@ -201,15 +202,19 @@ def packed(
         q = q.flatten(0, 1)
     elif cu_q.shape != (batch + 1,):
         raise Error("shape", f"cu_q.shape {tuple(cu_q.shape)}: expected ({batch + 1},)")
+    a = a._replace(cu_q=cu_q)
+    broken = None
     if pages.look:
-        _check_starts(pages, cu_q, a)
+        _check_starts(pages, a)
+    elif a.kv_starts is not None and batch:
+        broken = _sees_dropped(pages, a, q.shape[0])
     if not pages.plain or not in_place(q, k, v, batch):
         keys, values, ends = pages.gather(k, v)
         max_kv = pages.longest if a.max_kv is None else a.max_kv
         unpaged = a._replace(kv_lens=None, kv_starts=None, page_table=None)
-        return q, keys, values, unpaged._replace(cu_q=cu_q, cu_kv=ends, max_q=max_q, max_kv=max_kv)
+        unpaged = unpaged._replace(cu_kv=ends, max_q=max_q, max_kv=max_kv)
+        return q, keys, values, unpaged, broken
     a = a._replace(
-        cu_q=cu_q,
         cu_kv=cu_q,
         max_q=q.shape[0] if max_q is None else max_q,
         max_kv=pages.longest,
@@ -217,17 +222,16 @@ def packed(
         kv_starts=None if a.kv_starts is None else pages.starts,
         page_table=pages.table,
     )
-    if a.kv_starts is not None and q.is_cuda:
-        q = q.masked_fill(_sees_dropped(pages, a, q.shape[0])[:, None, None], torch.nan)
-    return q, k, v, a
+    return q, k, v, a, broken
 
 
-def _check_starts(pages: Pages, cu_q: Tensor, a: Arguments) -> None:
+def _check_starts(pages: Pages, a: Arguments) -> None:
     """Keys that are not stored must be outside the window of every row."""
     if a.kv_starts is None:
         return
     left, _ = window_of(a.window)
-    rows = cu_q.diff()
+    ends: Any = a.cu_q
+    rows = ends.diff()
     for b, (start, length, count) in enumerate(
         zip(pages.starts.tolist(), pages.lens.tolist(), rows.tolist())
     ):

@@ -407,6 +407,9 @@ def pages():
         starts = ints(340, 0)  # the rows are 381 .. 383: the first of them sees column 339
         seen = attention(few, *paged, kv_lens=all_lens, kv_starts=starts, window=(42, 0), **given)[0]
         expect(seen[0, 0].isnan().all() and not seen[0, 1:].isnan().any() and not seen[1].isnan().any(), "a dropped key")
+        for x in (paged, strange):  # all that the rows see is dropped: theirs alone
+            seen = attention(few, *x, kv_lens=all_lens, kv_starts=ints(384, 0), window=(0, 0), **given)
+            expect(all(y[0].isnan().all() and not y[1].isnan().any() for y in seen), "no key")
         given["page_table"][0, 5] = -1  # columns 320 .. 383
         lost = attention(few, *paged, kv_lens=ints(322, 384), **given)[0]
         expect(lost[0, 1:].isnan().all() and not lost[0, 0].isnan().any() and not lost[1].isnan().any(), "no page")

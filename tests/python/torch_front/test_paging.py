@@ -187,6 +187,30 @@ def test_a_page_that_is_not_there_shows_where_numbers_are_not_read() -> None:
         assert torch.equal(out[b, 0], cache.train(b, window=(39, 0))[0][-1])
 
 
+def test_a_dropped_key_shows_where_numbers_are_not_read() -> None:
+    """Rows that see one are NaN, also those of which no key is stored, and rows of no sequence are 0."""
+    cache = Cache(16, torch.float32, 12)
+    for b in range(3):
+        cache.put(b, 0, LENGTHS[b])
+    lens, cu_q = torch.tensor(LENGTHS, dtype=torch.int32), torch.tensor([0, 40, 41, 44], dtype=torch.int32)
+    q = torch.cat([cache.q[0][-40:], cache.q[1][-1:], cache.q[2][-3:], cache.q[2][-1:]])
+
+    def sample(starts: Tensor) -> tuple[Tensor, Tensor]:
+        return ordo.torch.attention(
+            q, cache.k, cache.v, causal=True, window=(9, 0), cu_q=cu_q, max_q=40,
+            page_table=cache.table, kv_lens=lens, kv_starts=starts,
+        )  # fmt: skip
+
+    compiled = torch.compile(sample, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        o, lse = compiled(torch.tensor([290, 77, 513], dtype=torch.int32))
+    expected, expected_lse = cache.train(0, window=(9, 0))
+    assert torch.equal(o[39], expected[-1]) and torch.equal(lse[:, 39], expected_lse[:, -1])
+    assert not o[44:].any() and (lse[:, 44:] == -torch.inf).all()
+    broken = [x for x in range(44) if x != 39]
+    assert o[broken].isnan().all() and lse[:, broken].isnan().all()
+
+
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("page", [-1, 5])
 def test_a_cache_is_not_written_where_its_table_is_wrong(page: int, graph: bool) -> None:
