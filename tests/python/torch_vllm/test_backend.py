@@ -67,8 +67,8 @@ class Engine:
         for table, done, count in zip(self.tables, self.done, counts):
             if self.window:  # as the engine: pages that no row sees any more are given back
                 for x in range(max(done + 1 - self.window, 0) // self.block):
-                    self.free += [table[x]] if table[x] else []
-                    table[x] = 0
+                    self.free += [table[x]] if table[x] > 0 else []
+                    table[x] = -1  # the engine says 0; this number is refused where it is not dropped
             for place in range(done, done + count):
                 if not table[place // self.block]:
                     table[place // self.block] = self.free.pop()
