@@ -131,9 +131,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
 {
     ordo_call checked;
     ordo_block_mask mask;
-    if (!plan)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
-
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     const ordo_problem *problem = &plan->problem;
     const backend *b = backend_at(plan->backend);
     const bool forward = pass == ORDO_FORWARD;
@@ -158,8 +156,7 @@ static ordo_status run_pass(const ordo_plan *plan, ordo_pass pass, const ordo_ca
 static ordo_status run_combine(const ordo_plan *plan, const ordo_combine *combine)
 {
     ordo_combine checked;
-    if (!plan)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     const ordo_problem *p = &plan->problem;
     ORDO_TRY(ordo_combine_check(p, combine, &checked));
     if ((p->layout == ORDO_PACKED ? p->total_q : p->batch * p->q_len) == 0)

@@ -36,8 +36,7 @@ static ordo_status check_expected(const audit *a)
 static ordo_status open_audit(audit *a, const ordo_plan *plan, const ordo_call *call,
                               ordo_audit_pass pass)
 {
-    if (!plan)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "plan NULL: expected a plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     ORDO_TRY(ordo_check_range("pass", (int)pass, ORDO_AUDIT_FORWARD, ORDO_AUDIT_BACKWARD));
     if (!ordo_plan_of_kernels(plan))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
@@ -60,11 +59,6 @@ static int64_t count_units(const audit *a)
     return a->units + (a->blank_rows > 0);
 }
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
-}
-
 static ordo_status check_index(const audit *a, int64_t index, int64_t count)
 {
     const int64_t units = count_units(a);
@@ -80,8 +74,7 @@ ordo_status ordo_audit_unit_count(const ordo_plan *plan, const ordo_call *call,
 {
     ORDO_DEFAULT_ENVIRONMENT;
     audit a;
-    if (!count)
-        return missing("count");
+    ORDO_TRY(ordo_check_pointer("count", count));
     ORDO_TRY(open_audit(&a, plan, call, pass));
     *count = count_units(&a);
     return ORDO_OK;
@@ -95,8 +88,7 @@ ordo_status ordo_audit_unit_describe(const ordo_plan *plan, const ordo_call *cal
         ORDO_STRUCT(ordo_audit_unit, "unit", ORDO_AUDIT_UNIT_INIT, NULL);
     audit a;
     ordo_audit_unit found = ORDO_AUDIT_UNIT_INIT;
-    if (!unit)
-        return missing("unit");
+    ORDO_TRY(ordo_check_pointer("unit", unit));
     ORDO_TRY(open_audit(&a, plan, call, pass));
     ORDO_TRY(check_index(&a, index, 1));
     if (index < a.units) {
@@ -116,8 +108,7 @@ ordo_status ordo_audit_check(const ordo_plan *plan, const ordo_call *call, ordo_
         ORDO_STRUCT(ordo_audit_difference, "difference", ORDO_AUDIT_DIFFERENCE_INIT, NULL);
     audit a;
     ordo_audit_difference found = ORDO_AUDIT_DIFFERENCE_INIT;
-    if (!difference)
-        return missing("difference");
+    ORDO_TRY(ordo_check_pointer("difference", difference));
     ORDO_TRY(open_audit(&a, plan, call, pass));
     ORDO_TRY(check_index(&a, index, count));
     const bool blank = count > 0 && index + count > a.units;

@@ -188,17 +188,11 @@ static ordo_status check_mask(const ordo_plan *plan, const ordo_block_mask *mask
     return ORDO_OK;
 }
 
-static ordo_status check_given(const ordo_plan *plan, const ordo_block_mask *mask)
-{
-    if (!plan || !mask)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", plan ? "mask" : "plan");
-    return ORDO_OK;
-}
-
 ordo_status ordo_block_mask_check_lists(const ordo_plan *plan, const ordo_block_mask *mask)
 {
     ordo_block_mask copy;
-    ORDO_TRY(check_given(plan, mask));
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     return check_lists(&plan->problem, mask, &copy);
 }
 
@@ -206,6 +200,7 @@ ordo_status ordo_block_mask_check(const ordo_plan *plan, const ordo_block_mask *
                                   uint64_t *pairs)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    ORDO_TRY(check_given(plan, mask));
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     return check_mask(plan, mask, pairs);
 }

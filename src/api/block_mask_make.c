@@ -144,21 +144,17 @@ static ordo_status close_intervals(maker *m, ordo_block_mask **mask)
     return maker_close(m, status, mask);
 }
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
-}
-
 ordo_status ordo_block_mask_from_intervals(ordo_block_mask **mask, int64_t q_len, int64_t kv_len,
                                            const int32_t *first, const int32_t *last)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
-    if ((!first || !last) && q_len > 0)
-        return missing(first ? "last" : "first");
+    if (q_len > 0) {
+        ORDO_TRY(ordo_check_pointer("first", first));
+        ORDO_TRY(ordo_check_pointer("last", last));
+    }
     ORDO_TRY(ordo_check_aligned("first", first, sizeof *first));
     ORDO_TRY(ordo_check_aligned("last", last, sizeof *last));
     for (int64_t r = 0; r < q_len; r++)
@@ -215,11 +211,10 @@ ordo_status ordo_block_mask_from_documents(ordo_block_mask **mask, int64_t lengt
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
     int64_t documents = 0;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
-    if (!ids && length > 0)
-        return missing("ids");
+    if (length > 0)
+        ORDO_TRY(ordo_check_pointer("ids", ids));
     ORDO_TRY(ordo_check_aligned("ids", ids, sizeof *ids));
     ORDO_TRY(maker_open(&m, length, length, 1, 1));
     for (int64_t begin = 0, end; begin < length; begin = end) {
@@ -240,8 +235,7 @@ ordo_status ordo_block_mask_from_chunks(ordo_block_mask **mask, int64_t q_len, i
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
     ORDO_TRY(ordo_check_range("chunk", chunk, 1, INT64_MAX));
     ORDO_TRY(ordo_check_range("offset", offset, 0, kv_len < 0 ? 0 : kv_len));
@@ -263,8 +257,7 @@ ordo_status ordo_block_mask_from_band(ordo_block_mask **mask, int64_t q_len, int
     maker m;
     int32_t low, high;
     const bool on = window && window->on;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
     ORDO_TRY(ordo_check_mask("kind", kind));
     if (on) {
@@ -350,11 +343,10 @@ ordo_status ordo_block_mask_from_function(ordo_block_mask **mask, int64_t q_len,
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
     if (!sees)
-        return missing("sees");
+        return ordo_check_pointer("sees", NULL);
     ORDO_TRY(maker_open(&m, q_len, kv_len, 1, 1));
     bool *seen = malloc((size_t)ORDO_BLOCK * ((size_t)kv_len + 1) * sizeof *seen);
     const ordo_status status = seen ? list_function(&m, sees, context, seen) : no_memory();
@@ -407,11 +399,10 @@ ordo_status ordo_block_mask_join(ordo_block_mask **mask, const ordo_block_mask *
 {
     ORDO_DEFAULT_ENVIRONMENT;
     maker m;
-    if (!mask)
-        return missing("mask");
+    ORDO_TRY(ordo_check_pointer("mask", mask));
     *mask = NULL;
-    if (!masks || !masks[0])
-        return missing(masks ? "masks[0]" : "masks");
+    ORDO_TRY(ordo_check_pointer("masks", masks));
+    ORDO_TRY(ordo_check_pointer("masks[0]", masks[0]));
     ORDO_TRY(maker_open(&m, masks[0]->q_len, masks[0]->kv_len, sequences, heads));
     ordo_status status = ORDO_OK;
     for (int64_t x = 0; x < sequences * heads && status == ORDO_OK; x++) {

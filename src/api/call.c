@@ -528,8 +528,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
                             ordo_block_mask *mask)
 {
     buffers list = { .count = 0 };
-    if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_call");
+    ORDO_TRY(ordo_check_pointer("call", in));
     if (pass == ORDO_BACKWARD && ordo_paged(p))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "paging.page_rows %" PRId64 ": expected 0 (no pages) in a backward pass",
@@ -555,8 +554,7 @@ ordo_status ordo_call_check(const ordo_problem *p, ordo_pass pass, bool host,
 
 ordo_status ordo_combine_check(const ordo_problem *p, const ordo_combine *in, ordo_combine *out)
 {
-    if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "combine NULL: expected an ordo_combine");
+    ORDO_TRY(ordo_check_pointer("combine", in));
     static const ordo_nested nested[] = { ORDO_NESTED(ordo_combine, o), { 0 } };
     static const ordo_struct kind = ORDO_STRUCT(ordo_combine, "combine", ORDO_COMBINE_INIT, nested);
     ORDO_TRY(ordo_versioned_copy(out, in, &kind));

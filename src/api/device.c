@@ -16,11 +16,6 @@ static ordo_status answer(const ordo_cuda_module *module, ordo_status status)
     return status == ORDO_OK ? ORDO_OK : ordo_fail(status, "%s", module->why());
 }
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer to write to", name);
-}
-
 /* Refuses NULL for memory that is read or written, where there are any bytes. */
 static ordo_status nothing_there(const char *name, size_t bytes)
 {
@@ -37,8 +32,7 @@ static ordo_status no_event(const char *name)
 ordo_status ordo_device_count(int *count, const char **path)
 {
     const ordo_cuda_module *module = NULL;
-    if (!count)
-        return missing("count");
+    ORDO_TRY(ordo_check_pointer("count", count));
     *count = 0;
     if (path)
         *path = NULL;
@@ -50,8 +44,7 @@ ordo_status ordo_device_query(int index, ordo_device *device)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     const ordo_cuda_module *module = NULL;
-    if (!device)
-        return missing("device");
+    ORDO_TRY(ordo_check_pointer("device", device));
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     return answer(module, module->device_query(index, device));
 }
@@ -83,8 +76,7 @@ ordo_status ordo_device_machine(int index, ordo_machine **machine)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_device device;
-    if (!machine)
-        return missing("machine");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
     *machine = NULL;
     ORDO_TRY(ordo_device_query(index, &device));
     const char *file = file_of(&device);
@@ -121,8 +113,7 @@ ordo_status ordo_device_select(int index)
 ordo_status ordo_device_alloc(void **memory, size_t bytes)
 {
     const ordo_cuda_module *module = NULL;
-    if (!memory)
-        return missing("memory");
+    ORDO_TRY(ordo_check_pointer("memory", memory));
     *memory = NULL;
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     return answer(module, module->alloc(memory, bytes));
@@ -158,8 +149,7 @@ ordo_status ordo_device_fill(void *memory, int byte, size_t bytes, void *stream)
 ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *stream, bool *equal)
 {
     const ordo_cuda_module *module = NULL;
-    if (!equal)
-        return missing("equal");
+    ORDO_TRY(ordo_check_pointer("equal", equal));
     *equal = false;
     if ((!a || !b) && bytes > 0)
         return nothing_there(a ? "b" : "a", bytes);
@@ -172,8 +162,7 @@ ordo_status ordo_device_equal(const void *a, const void *b, size_t bytes, void *
 ordo_status ordo_device_stream_create(void **stream)
 {
     const ordo_cuda_module *module = NULL;
-    if (!stream)
-        return missing("stream");
+    ORDO_TRY(ordo_check_pointer("stream", stream));
     *stream = NULL;
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     return answer(module, module->stream_create(stream));
@@ -198,8 +187,7 @@ ordo_status ordo_device_synchronise(void *stream)
 ordo_status ordo_device_event_create(void **event)
 {
     const ordo_cuda_module *module = NULL;
-    if (!event)
-        return missing("event");
+    ORDO_TRY(ordo_check_pointer("event", event));
     *event = NULL;
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     return answer(module, module->event_create(event));
@@ -227,8 +215,7 @@ ordo_status ordo_device_event_elapsed(void *from, void *to, double *seconds)
 {
     ORDO_DEFAULT_ENVIRONMENT;
     const ordo_cuda_module *module = NULL;
-    if (!seconds)
-        return missing("seconds");
+    ORDO_TRY(ordo_check_pointer("seconds", seconds));
     *seconds = 0;
     if (!from || !to)
         return no_event(from ? "to" : "from");

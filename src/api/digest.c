@@ -107,8 +107,7 @@ static ordo_status launch(const ordo_digest_call *c)
 ordo_status ordo_digest_run(const ordo_digest_call *call)
 {
     ordo_digest_call c;
-    if (!call)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected a pointer");
+    ORDO_TRY(ordo_check_pointer("call", call));
     ORDO_TRY(ordo_versioned_copy(&c, call, &kind));
     ORDO_TRY(check(&c));
     if (c.count == 0)

@@ -129,8 +129,7 @@ static ordo_status take_visible(ordo_dropout_view *m)
 ordo_status ordo_dropout_open(const ordo_problem *problem, const ordo_dropout_call *call, bool host,
                               ordo_dropout_view *m)
 {
-    if (!call)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "call NULL: expected an ordo_dropout_call");
+    ORDO_TRY(ordo_check_pointer("call", call));
     ORDO_TRY(ordo_problem_resolve(problem, &m->problem));
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_dropout_call, "ordo_dropout_call", ORDO_DROPOUT_CALL_INIT, NULL);
@@ -211,8 +210,7 @@ ordo_status ordo_dropout_query(const ordo_problem *problem, const ordo_dropout_c
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
-    if (!info)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "info NULL: expected an ordo_dropout_info");
+    ORDO_TRY(ordo_check_pointer("info", info));
     ORDO_TRY(ordo_dropout_open(problem, call, false, &m));
     *info = (ordo_dropout_info) {
         .blocks = m.blocks,
@@ -243,8 +241,7 @@ ordo_status ordo_dropout_keep(const ordo_problem *problem, const ordo_dropout_ca
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_dropout_view m;
-    if (!keep)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "keep NULL: expected a pointer");
+    ORDO_TRY(ordo_check_pointer("keep", keep));
     ORDO_TRY(ordo_dropout_open(problem, call, true, &m));
     ORDO_TRY(check_place("sequence", sequence, m.problem.batch));
     ORDO_TRY(check_place("head", head, m.problem.heads));

@@ -142,11 +142,9 @@ ordo_status ordo_philox4x32(const uint32_t counter[4], const uint32_t key[2], in
                             uint32_t words[4])
 {
     ordo_philox_words w;
-    if (!counter || !key || !words)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected an array",
-                         !counter ? "counter"
-                         : !key   ? "key"
-                                  : "words");
+    ORDO_TRY(ordo_check_pointer("counter", counter));
+    ORDO_TRY(ordo_check_pointer("key", key));
+    ORDO_TRY(ordo_check_pointer("words", words));
     ORDO_TRY(ordo_check_range("rounds", rounds, 1, 10));
     memcpy(w.w, counter, sizeof w.w);
     w = ordo_philox(w, key[0], key[1], rounds);

@@ -19,11 +19,6 @@ enum {
     STRIDE_BITS = 40 /* bytes of a stride that the hardware's descriptions of matrices hold */
 };
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
-}
-
 /* What a backend accepts; NULL: it has no products. */
 static const ordo_gemm_limits *limits_of(ordo_backend backend)
 {
@@ -54,8 +49,7 @@ ordo_status ordo_gemm_query(ordo_backend backend, ordo_gemm_limits *limits)
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_gemm_limits, "limits", ORDO_GEMM_LIMITS_INIT, NULL);
     const ordo_gemm_limits *found = limits_of(backend);
-    if (!limits)
-        return missing("limits");
+    ORDO_TRY(ordo_check_pointer("limits", limits));
     return found ? ordo_versioned_answer(limits, found, &kind) : no_products(backend);
 }
 
@@ -106,11 +100,9 @@ ordo_status ordo_gemm_plan_create(ordo_gemm_plan **plan, const ordo_gemm_problem
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_gemm_problem, "problem", ORDO_GEMM_PROBLEM_INIT, NULL);
     ordo_gemm_problem known;
-    if (!plan)
-        return missing("plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     *plan = NULL;
-    if (!problem)
-        return missing("problem");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
     if (!limits_of(backend))
         return no_products(backend);
     ORDO_TRY(ordo_versioned_copy(&known, problem, &kind));
@@ -134,8 +126,8 @@ ordo_status ordo_gemm_plan_query(const ordo_gemm_plan *plan, ordo_gemm_info *inf
     static const ordo_nested nested[] = { ORDO_NESTED(ordo_gemm_info, numeric_key), { 0 } };
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_gemm_info, "info", ORDO_GEMM_INFO_INIT, nested);
-    if (!plan || !info)
-        return missing(plan ? "info" : "plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("info", info));
     ordo_gemm_info found = { .backend = plan->backend, .kept = ordo_gemm_promise(plan) };
     if (plan->backend == ORDO_BACKEND_CUDA)
         found.workspace_bytes = ordo_cuda_gemm_workspace(plan);
@@ -263,8 +255,8 @@ ordo_status ordo_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_call *call
         ORDO_STRUCT(ordo_gemm_call, "call", ORDO_GEMM_CALL_INIT, nested);
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_gemm_call c;
-    if (!plan || !call)
-        return missing(plan ? "call" : "plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("call", call));
     ORDO_TRY(ordo_versioned_copy(&c, call, &kind));
     ORDO_TRY(check_call(plan, &c));
     if (plan->backend == ORDO_BACKEND_CUDA)

@@ -15,8 +15,7 @@ ordo_status ordo_backend_query(ordo_backend backend, ordo_backend_limits *limits
                                   .unequal_head_dims = true,
                                   .makes_fa2_bits = true,
                                   .paged = true };
-    if (!limits)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "limits NULL: expected a struct");
+    ORDO_TRY(ordo_check_pointer("limits", limits));
     const ordo_family *family = ordo_family_first(backend);
     if (!family)
         return ordo_fail(ORDO_ERR_ARGUMENT, "backend %d: expected ref, cpu, cuda or emulator",

@@ -19,11 +19,6 @@
 
 enum { CHECK_MAX = 1 << 27 }; /* tile pairs ordo_plan_check() looks at: a few seconds */
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
-}
-
 static ordo_status choose_for(const char *name, ordo_plan *plan, const ordo_plan_options *options)
 {
     ordo_machine *machine;
@@ -108,11 +103,9 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
                              const ordo_machine *machine, const ordo_plan_options *options)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan)
-        return missing("plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     *plan = NULL;
-    if (!problem)
-        return missing("problem");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
     ordo_plan *created = calloc(1, sizeof *created);
     if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
@@ -128,11 +121,9 @@ ordo_status ordo_plan_create(ordo_plan **plan, const ordo_problem *problem,
 ordo_status ordo_plan_parse(ordo_plan **plan, const char *text)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan)
-        return missing("plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     *plan = NULL;
-    if (!text)
-        return missing("text");
+    ORDO_TRY(ordo_check_pointer("text", text));
     ordo_plan *created = calloc(1, sizeof *created);
     if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "plan: out of memory");
@@ -153,8 +144,7 @@ void ordo_plan_destroy(ordo_plan *plan)
 ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity, size_t *needed)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan)
-        return missing("plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     char line[ORDO_PLAN_LINE_MAX];
     const size_t size = ordo_plan_write(plan, line) + 1;
     if (needed)
@@ -169,8 +159,8 @@ ordo_status ordo_plan_print(const ordo_plan *plan, char *text, size_t capacity, 
 
 ordo_status ordo_plan_problem(const ordo_plan *plan, ordo_problem *problem)
 {
-    if (!plan || !problem)
-        return missing(plan ? "problem" : "plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("problem", problem));
     const ordo_problem original = ordo_problem_original(&plan->problem);
     return ordo_versioned_answer(problem, &original, &ordo_problem_struct);
 }
@@ -223,8 +213,8 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_plan_info, "info", ORDO_PLAN_INFO_INIT, info_nested);
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan || !info)
-        return missing(plan ? "info" : "plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("info", info));
     const ordo_problem *p = &plan->problem;
     const ordo_run run = ordo_plan_run(plan, p->batch, p->q_len, p->kv_len);
     const unsigned kept = ordo_plan_promise(plan);
@@ -271,8 +261,7 @@ ordo_status ordo_plan_query(const ordo_plan *plan, ordo_plan_info *info)
 ordo_status ordo_plan_check(const ordo_plan *plan, uint64_t *pairs)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!plan)
-        return missing("plan");
+    ORDO_TRY(ordo_check_pointer("plan", plan));
     const ordo_problem *p = &plan->problem;
     if (ordo_problem_empty(p)) {
         if (pairs)

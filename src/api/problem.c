@@ -401,8 +401,7 @@ const ordo_struct ordo_problem_struct =
 ordo_status ordo_problem_resolve(const ordo_problem *in, ordo_problem *out)
 {
     ordo_problem p;
-    if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "problem NULL: expected a problem");
+    ORDO_TRY(ordo_check_pointer("problem", in));
     ORDO_TRY(ordo_versioned_copy(&p, in, &ordo_problem_struct));
     ORDO_TRY(check_extras(&p));
     ORDO_TRY(check_kinds(&p));

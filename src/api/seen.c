@@ -18,11 +18,6 @@
 
 enum { ALIGN = 16 };
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
-}
-
 /* ---- sizes ---- */
 
 /* Where the arrays of a mask lie, in bytes from the begin of its memory. */
@@ -68,8 +63,7 @@ ordo_status ordo_seen_bytes(const ordo_problem *problem, size_t *bytes)
     ordo_problem p;
     ordo_block_mask mask;
     places at;
-    if (!bytes)
-        return missing("bytes");
+    ORDO_TRY(ordo_check_pointer("bytes", bytes));
     ORDO_TRY(resolve(problem, &p, &mask));
     ORDO_TRY(place_arrays(&mask, &at));
     *bytes = (size_t)at.end;
@@ -148,8 +142,11 @@ static ordo_status lay_out(const ordo_block_mask *seen, const ordo_problem *prob
     places at;
     ORDO_TRY(resolve(problem, &p, m));
     ORDO_TRY(place_arrays(m, &at));
-    if (!seen || !strides || !memory || (!elements && p.q_len > 0 && p.kv_len > 0))
-        return missing(!seen ? "seen" : !strides ? "strides" : !memory ? "memory" : "elements");
+    ORDO_TRY(ordo_check_pointer("seen", seen));
+    ORDO_TRY(ordo_check_pointer("strides", strides));
+    ORDO_TRY(ordo_check_pointer("memory", memory));
+    if (p.q_len > 0 && p.kv_len > 0)
+        ORDO_TRY(ordo_check_pointer("elements", elements));
     ORDO_TRY(ordo_check_aligned("memory", memory, ALIGN));
     if (bytes < at.end)
         return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected %" PRIu64 " (ordo_seen_bytes)", bytes,
@@ -392,8 +389,10 @@ ordo_status ordo_seen_kind(const ordo_problem *problem, const ordo_block_mask *s
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_problem p, found;
     ordo_block_mask m;
-    if (!seen || !as || !q_lens != !kv_lens)
-        return missing(!seen ? "seen" : !as ? "as" : q_lens ? "kv_lens" : "q_lens");
+    ORDO_TRY(ordo_check_pointer("seen", seen));
+    ORDO_TRY(ordo_check_pointer("as", as));
+    if (!q_lens != !kv_lens)
+        return ordo_check_pointer(q_lens ? "kv_lens" : "q_lens", NULL);
     ORDO_TRY(resolve(problem, &p, &m));
     ORDO_TRY(ordo_blocks_check(&p, true, NULL, seen, &m));
     found = p;

@@ -48,8 +48,7 @@ static ordo_status check_arrays(const ordo_sum *s, uint64_t width)
 /* Copy `in`, of any version, to `out`, and check it. */
 static ordo_status check(const ordo_sum *in, ordo_sum *out)
 {
-    if (!in)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "sum NULL: expected an ordo_sum");
+    ORDO_TRY(ordo_check_pointer("sum", in));
     static const ordo_struct kind = ORDO_STRUCT(ordo_sum, "sum", ORDO_SUM_INIT, NULL);
     ORDO_TRY(ordo_versioned_copy(out, in, &kind));
     if (out->dtype != ORDO_F32 && out->dtype != ORDO_BF16 && out->dtype != ORDO_F16)

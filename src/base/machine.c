@@ -31,11 +31,9 @@ ordo_machine_family ordo_machine_family_of(const ordo_machine *machine)
 
 ordo_status ordo_machine_get(const ordo_machine *machine, const char *key, double *value)
 {
-    if (machine == NULL || key == NULL || value == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s is NULL",
-                         machine == NULL ? "machine"
-                         : key == NULL   ? "key"
-                                         : "value");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
+    ORDO_TRY(ordo_check_pointer("key", key));
+    ORDO_TRY(ordo_check_pointer("value", value));
     const size_t index = ordo_machine_range_find(key, strlen(key));
     if (index == ordo_machine_key_count()) {
         const char *nearest = ordo_machine_nearest(key, strlen(key));

@@ -73,11 +73,9 @@ static ordo_status unknown(const char *name)
 ordo_status ordo_machine_create(ordo_machine **machine, const char *name_or_path)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (machine == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "machine is NULL");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
     *machine = NULL;
-    if (name_or_path == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "name_or_path is NULL");
+    ORDO_TRY(ordo_check_pointer("name_or_path", name_or_path));
     if (strpbrk(name_or_path, "/.") != NULL)
         return from_file(machine, name_or_path);
     if (strcmp(name_or_path, "host") == 0)

@@ -316,8 +316,7 @@ ordo_status ordo_machine_parse(ordo_machine **machine, const char *text, size_t 
                                const char *label)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (machine == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "machine is NULL");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
     *machine = NULL;
     if (text == NULL && length > 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "text is NULL, length %zu", length);

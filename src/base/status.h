@@ -26,6 +26,14 @@ static inline ordo_status ordo_check_range(const char *field, int64_t value, int
     return ORDO_OK;
 }
 
+/* Check that an argument is not NULL. */
+static inline ordo_status ordo_check_pointer(const char *name, const void *pointer)
+{
+    if (!pointer)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name);
+    return ORDO_OK;
+}
+
 /* Check that an array of elements of `width` bytes is aligned to them. */
 static inline ordo_status ordo_check_aligned(const char *name, const void *array, size_t width)
 {

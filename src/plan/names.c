@@ -78,8 +78,8 @@ const char *ordo_form_name(ordo_form form)
 
 ordo_status ordo_order_from_name(const char *name, ordo_order *order)
 {
-    if (!name || !order)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", name ? "order" : "name");
+    ORDO_TRY(ordo_check_pointer("name", name));
+    ORDO_TRY(ordo_check_pointer("order", order));
     for (int i = 1; i <= ORDO_ORDER_COUNT; i++)
         if (strcmp(name, ordo_order_name((ordo_order)i)) == 0) {
             *order = (ordo_order)i;

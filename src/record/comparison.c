@@ -114,11 +114,10 @@ static ordo_status compare(ordo_comparison *c, const char *a, const char *b)
 ordo_status ordo_comparison_create(ordo_comparison **comparison, const char *a, const char *b)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!comparison)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "comparison NULL: expected a pointer");
+    ORDO_TRY(ordo_check_pointer("comparison", comparison));
     *comparison = NULL;
-    if (!a || !b)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer", a ? "b" : "a");
+    ORDO_TRY(ordo_check_pointer("a", a));
+    ORDO_TRY(ordo_check_pointer("b", b));
     ordo_comparison *c = calloc(1, sizeof *c);
     if (!c)
         return ordo_fail(ORDO_ERR_MEMORY, "comparison: out of memory");
@@ -149,18 +148,16 @@ void ordo_comparison_destroy(ordo_comparison *c)
 
 ordo_status ordo_comparison_query(const ordo_comparison *c, ordo_comparison_info *info)
 {
-    if (!c || !info)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer",
-                         c ? "info" : "comparison");
+    ORDO_TRY(ordo_check_pointer("comparison", c));
+    ORDO_TRY(ordo_check_pointer("info", info));
     return ordo_versioned_answer(info, &c->info, &info_kind);
 }
 
 ordo_status ordo_comparison_step_at(const ordo_comparison *c, int64_t index,
                                     ordo_comparison_step *step)
 {
-    if (!c || !step)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected a pointer",
-                         c ? "step" : "comparison");
+    ORDO_TRY(ordo_check_pointer("comparison", c));
+    ORDO_TRY(ordo_check_pointer("step", step));
     ORDO_TRY(ordo_check_range("index", index, 0, (int64_t)c->count - 1));
     const ordo_step_pair p = pair_of(c, &c->matches[index]);
     const ordo_comparison_step answer = { sizeof answer, p.a->step, p.a->loss_value,

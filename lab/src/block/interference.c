@@ -21,8 +21,7 @@ typedef struct pair {
 
 static ordo_status check_device(const ordo_block_runner *r)
 {
-    if (r == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    ORDO_TRY(ordo_check_pointer("runner", r));
     if (r->job.backend != ORDO_BACKEND_CUDA)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "backend %s: interference is measured on cuda",
                          ordo_backend_name(r->job.backend));
@@ -506,8 +505,7 @@ ordo_status ordo_block_trace_run(ordo_block_runner *r, ordo_block_trace *trace)
 {
     pair p;
     ORDO_TRY(check_device(r));
-    if (trace == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "trace: is NULL");
+    ORDO_TRY(ordo_check_pointer("trace", trace));
     if (r->job.generator != ORDO_GENERATOR_COMPARE && r->job.bits != 8)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "bits %d: a trace makes 8 of generator sliced, or those of compare",

@@ -113,8 +113,9 @@ static ordo_status measure(ordo_block_runner *r, samples *all, int count, double
 ordo_status ordo_block_measure(ordo_block_runner *r, const ordo_block_mode *modes, int count,
                                double seconds, ordo_block_time *times)
 {
-    if (r == NULL || modes == NULL || times == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "runner, modes or times: is NULL");
+    ORDO_TRY(ordo_check_pointer("runner", r));
+    ORDO_TRY(ordo_check_pointer("modes", modes));
+    ORDO_TRY(ordo_check_pointer("times", times));
     ORDO_TRY(ordo_check_range("count", count, 1, 64));
     if (!(seconds >= 0 && seconds <= 3600))
         return ordo_fail(ORDO_ERR_ARGUMENT, "seconds %g: expected 0 to 3600", seconds);

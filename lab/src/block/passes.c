@@ -346,8 +346,7 @@ static ordo_status backward(runner *r)
 
 ordo_status ordo_block_forward(ordo_block_runner *r, ordo_block_mode mode)
 {
-    if (r == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    ORDO_TRY(ordo_check_pointer("runner", r));
     ORDO_TRY(ordo_check_range("mode", mode, 0, ORDO_BLOCK_MODES - 1));
     if (!ordo_block_has_mode(&r->job, mode))
         return ordo_fail(ORDO_ERR_ARGUMENT, "mode %s: the job's modes are %#x, without it",
@@ -361,8 +360,7 @@ ordo_status ordo_block_forward(ordo_block_runner *r, ordo_block_mode mode)
 
 ordo_status ordo_block_backward(ordo_block_runner *r)
 {
-    if (r == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    ORDO_TRY(ordo_check_pointer("runner", r));
     if (!r->job.backward)
         return ordo_fail(ORDO_ERR_ARGUMENT, "backward: the job does not ask for it");
     if (!r->ran)

@@ -220,11 +220,9 @@ static ordo_status fill_runner(ordo_block_runner *r, const ordo_block_job *job)
 
 ordo_status ordo_block_runner_create(ordo_block_runner **runner, const ordo_block_job *job)
 {
-    if (runner == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "runner: is NULL");
+    ORDO_TRY(ordo_check_pointer("runner", runner));
     *runner = NULL;
-    if (job == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "job: is NULL");
+    ORDO_TRY(ordo_check_pointer("job", job));
     ordo_block_runner *r = calloc(1, sizeof *r);
     if (r == NULL)
         return ordo_fail(ORDO_ERR_MEMORY, "runner: %zu bytes", sizeof *r);
@@ -262,8 +260,8 @@ static double flops_of(const ordo_block_runner *r)
 ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
 {
     ordo_plan_info plan = ORDO_PLAN_INFO_INIT;
-    if (r == NULL || info == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: is NULL", r ? "info" : "runner");
+    ORDO_TRY(ordo_check_pointer("runner", r));
+    ORDO_TRY(ordo_check_pointer("info", info));
     ORDO_TRY(ordo_plan_query(r->plans[r->plans[1] ? 1 : 0], &plan));
     *info = (ordo_block_info) { .head_dim = r->head_dim,
                                 .kv_heads = r->job.kv_heads,
@@ -285,8 +283,8 @@ ordo_status ordo_block_query(const ordo_block_runner *r, ordo_block_info *info)
 ordo_status ordo_block_extent_of(const ordo_block_runner *r, ordo_block_tensor tensor,
                                  ordo_block_extent *extent)
 {
-    if (r == NULL || extent == NULL)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: is NULL", r ? "extent" : "runner");
+    ORDO_TRY(ordo_check_pointer("runner", r));
+    ORDO_TRY(ordo_check_pointer("extent", extent));
     ORDO_TRY(ordo_check_range("tensor", tensor, 0, ORDO_BLOCK_TENSORS - 1));
     *extent = r->extents[tensor];
     return ORDO_OK;

@@ -276,10 +276,8 @@ ordo_io_bound ordo_io_best_bound(const ordo_io_shape *shape)
 double ordo_io_sparse_form(const ordo_io_sparse *sparse)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!sparse) {
-        ordo_set_error("sparse: expected a pointer, got NULL");
+    if (ordo_check_pointer("sparse", sparse) != ORDO_OK)
         return NAN;
-    }
     const double in = sparse->z_in, m = sparse->m;
     const double large = (in * in + in * sparse->z_x) / m;
     const double small =

@@ -153,11 +153,9 @@ ordo_status ordo_io_cache_run(const ordo_io_problem *problem, ordo_io_algorithm 
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_cache c;
     ordo_io_world world;
-    if (!problem || !cache || !report)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !problem ? "problem"
-                         : cache  ? "report"
-                                  : "cache");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
+    ORDO_TRY(ordo_check_pointer("cache", cache));
+    ORDO_TRY(ordo_check_pointer("report", report));
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_io_cache, "ordo_io_cache", ORDO_IO_CACHE_INIT, NULL);
     ORDO_TRY(ordo_versioned_copy(&c, cache, &kind));
@@ -179,9 +177,8 @@ ordo_status ordo_io_curve(const ordo_io_problem *problem, ordo_io_algorithm algo
     enum { MOST = 1 << 28 };
     ordo_io_world world;
     ordo_io_stack *stack = NULL;
-    if (!curve || !report)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         curve ? "report" : "curve");
+    ORDO_TRY(ordo_check_pointer("curve", curve));
+    ORDO_TRY(ordo_check_pointer("report", report));
     ORDO_TRY(ordo_check_range("count", count, 1, MOST));
     memset(report, 0, sizeof *report);
     ordo_status status = prepare(&world, problem, algorithm, tiles, 1);

@@ -7,11 +7,6 @@
 #include "base/status.h"
 #include "io/bounds.h"
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
-}
-
 /* ---- bounds ---- */
 
 /* Key heads are independent: multiply the words of one by their number. */
@@ -25,8 +20,7 @@ ordo_status ordo_io_bound_at(const ordo_io_problem *problem, int index, ordo_io_
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
-    if (!bound)
-        return missing("bound");
+    ORDO_TRY(ordo_check_pointer("bound", bound));
     ORDO_TRY(ordo_check_range("index", index, 0, ORDO_IO_BOUND_COUNT - 1));
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
     *bound = times(ordo_io_bound_of(&shape, index), shape.copies);
@@ -37,8 +31,7 @@ ordo_status ordo_io_bound_best(const ordo_io_problem *problem, ordo_io_bound *bo
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
-    if (!bound)
-        return missing("bound");
+    ORDO_TRY(ordo_check_pointer("bound", bound));
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
     *bound = times(ordo_io_best_bound(&shape), shape.copies);
     return ORDO_OK;
@@ -48,8 +41,7 @@ ordo_status ordo_io_sparse_of(const ordo_io_problem *problem, ordo_io_sparse *sp
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape s;
-    if (!sparse)
-        return missing("sparse");
+    ORDO_TRY(ordo_check_pointer("sparse", sparse));
     ORDO_TRY(ordo_io_shape_of(problem, &s));
     const double d = (double)s.dk, rows = (double)s.rows, live = (double)ordo_io_live_scores(&s);
     const bool gradient = s.pass == ORDO_IO_GRADIENT;
@@ -150,8 +142,7 @@ ordo_status ordo_io_choose(const ordo_io_problem *problem, ordo_io_algorithm alg
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
-    if (!choice)
-        return missing("choice");
+    ORDO_TRY(ordo_check_pointer("choice", choice));
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
     ORDO_TRY(ordo_io_decide(&shape, algorithm, tiles, choice));
     choice->words = all_heads(choice->words, shape.copies);
@@ -163,8 +154,7 @@ ordo_status ordo_io_predict(const ordo_io_problem *problem, ordo_io_algorithm al
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_choice choice;
-    if (!words)
-        return missing("words");
+    ORDO_TRY(ordo_check_pointer("words", words));
     ORDO_TRY(ordo_io_choose(problem, algorithm, tiles, &choice));
     *words = choice.words;
     return ORDO_OK;

@@ -223,11 +223,9 @@ ordo_status ordo_io_replay(const ordo_machine *machine, const ordo_problem *prob
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_hbm_job job = { .machine = machine, .result = hbm };
-    if (!machine || !problem || !hbm)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !machine  ? "machine"
-                         : problem ? "hbm"
-                                   : "problem");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
+    ORDO_TRY(ordo_check_pointer("problem", problem));
+    ORDO_TRY(ordo_check_pointer("hbm", hbm));
     ORDO_TRY(ordo_problem_resolve(problem, &job.problem));
     return replay(&job, pass, form, NULL, cache_bytes);
 }
@@ -236,11 +234,9 @@ ordo_status ordo_io_replay_plan(const ordo_machine *machine, const ordo_plan *pl
                                 int64_t cache_bytes, ordo_io_hbm *hbm)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!machine || !plan || !hbm)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !machine ? "machine"
-                         : plan   ? "hbm"
-                                  : "plan");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("hbm", hbm));
     if (!ordo_plan_of_kernels(plan) || plan->backward_form != ORDO_FORM_FLASH)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "plan: expected one of the CUDA kernels, whose backward pass is by flash");

@@ -85,11 +85,9 @@ ordo_status ordo_io_level_at(const ordo_machine *machine, ordo_dtype dtype, int 
                              ordo_io_level *level, bool *end)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!machine || !level || !end)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !machine ? "machine"
-                         : level  ? "end"
-                                  : "level");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
+    ORDO_TRY(ordo_check_pointer("level", level));
+    ORDO_TRY(ordo_check_pointer("end", end));
     *end = false;
     for (int i = 0; i < LEVELS; i++) {
         double bytes;
@@ -134,9 +132,8 @@ ordo_status ordo_io_advise(const ordo_machine *machine, const ordo_problem *prob
 {
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_problem p;
-    if (!problem || !advice)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         problem ? "advice" : "problem");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
+    ORDO_TRY(ordo_check_pointer("advice", advice));
     ORDO_TRY(ordo_problem_resolve(problem, &p));
     if (p.layout != ORDO_DENSE)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "layout %s: expected dense",
@@ -221,9 +218,8 @@ ordo_status ordo_io_hopper_pair(const ordo_machine *machine, int64_t head_dim, i
 {
     ORDO_DEFAULT_ENVIRONMENT;
     double arch = 0, shared = 0;
-    if (!machine || !bytes)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         machine ? "bytes" : "machine");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
+    ORDO_TRY(ordo_check_pointer("bytes", bytes));
     if (ordo_machine_family_of(machine) != ORDO_MACHINE_CUDA ||
         ordo_machine_get(machine, "cuda_arch", &arch) != ORDO_OK || (int)arch != HOPPER)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,

@@ -20,9 +20,8 @@ const char *ordo_io_algorithm_name(ordo_io_algorithm algorithm)
 
 ordo_status ordo_io_algorithm_from_name(const char *name, ordo_io_algorithm *algorithm)
 {
-    if (!name || !algorithm)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         name ? "algorithm" : "name");
+    ORDO_TRY(ordo_check_pointer("name", name));
+    ORDO_TRY(ordo_check_pointer("algorithm", algorithm));
     for (int a = 0; a <= ORDO_IO_ALGORITHM_COUNT; a++)
         if (strcmp(name, algorithms[a]) == 0) {
             *algorithm = (ordo_io_algorithm)a;

@@ -276,8 +276,7 @@ ordo_status ordo_io_run(const ordo_io_problem *problem, ordo_io_algorithm algori
     ORDO_DEFAULT_ENVIRONMENT;
     ordo_io_shape shape;
     ordo_io_choice choice;
-    if (!report)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "report: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("report", report));
     ORDO_TRY(ordo_io_shape_of(problem, &shape));
     ORDO_TRY(ordo_io_decide(&shape, algorithm, tiles, &choice));
     if (choice.words.cache > shape.cache)

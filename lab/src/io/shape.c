@@ -88,8 +88,7 @@ static void set_band(ordo_io_shape *shape, const ordo_io_problem *p)
 ordo_status ordo_io_shape_of(const ordo_io_problem *problem, ordo_io_shape *shape)
 {
     ordo_io_problem p;
-    if (!problem)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "problem: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
     static const ordo_nested nested[] = { ORDO_NESTED(ordo_io_problem, window), { 0 } };
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_io_problem, "ordo_io_problem", ORDO_IO_PROBLEM_INIT, nested);

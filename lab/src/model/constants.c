@@ -25,11 +25,9 @@ ordo_status ordo_model_create(ordo_model **model, const ordo_machine *machine,
                               ordo_calibration calibration)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "model: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("model", model));
     *model = NULL;
-    if (!machine)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "machine: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("machine", machine));
     ordo_model *created = malloc(sizeof *created);
     if (!created)
         return ordo_fail(ORDO_ERR_MEMORY, "model: out of memory");
@@ -55,9 +53,8 @@ size_t ordo_model_constant_count(void)
 ordo_status ordo_model_constant_at(const ordo_model *model, size_t index,
                                    ordo_model_constant *constant)
 {
-    if (!model || !constant)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         model ? "constant" : "model");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("constant", constant));
     if (index >= ORDO_CONSTANTS)
         return ordo_fail(ORDO_ERR_ARGUMENT, "index %zu: expected less than %d", index,
                          ORDO_CONSTANTS);
@@ -128,9 +125,8 @@ static ordo_status change(ordo_model *model, size_t index, double value)
 ordo_status ordo_model_set(ordo_model *model, const char *name, double value)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !name)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         model ? "name" : "model");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("name", name));
     const size_t index = find(name);
     if (index < ORDO_CONSTANTS)
         return change(model, index, value);
@@ -143,9 +139,8 @@ ordo_status ordo_model_set(ordo_model *model, const char *name, double value)
 ordo_status ordo_model_scale(ordo_model *model, const char *name, double factor)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !name)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         model ? "name" : "model");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("name", name));
     if (!(factor > 0 && factor <= 1e6))
         return ordo_fail(ORDO_ERR_ARGUMENT, "%.60s: factor %g, expected more than 0, at most 1e6",
                          name, factor);

@@ -14,11 +14,6 @@
 /* Larger sizes are refused: values computed from them could overflow. */
 enum { LONGEST = 1 << 28, WIDEST = 1 << 24, MOST = 1 << 24, DEEPEST = 1 << 16 };
 
-static ordo_status missing(const char *name)
-{
-    return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL", name);
-}
-
 static ordo_status check_precision(const ordo_model *model, ordo_precision precision)
 {
     if ((unsigned)precision >= ORDO_PRECISIONS)
@@ -78,8 +73,9 @@ static ordo_status find_counts(const ordo_rng *rng, const ordo_kernel_counts **c
 ordo_status ordo_model_gemm(const ordo_model *model, const ordo_gemm *gemm, ordo_kernel_time *time)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !gemm || !time)
-        return missing(!model ? "model" : !gemm ? "gemm" : "time");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("gemm", gemm));
+    ORDO_TRY(ordo_check_pointer("time", time));
     ordo_gemm g;
     static const ordo_struct kind = ORDO_STRUCT(ordo_gemm, "ordo_gemm", ORDO_GEMM_INIT, NULL);
     ORDO_TRY(ordo_versioned_copy(&g, gemm, &kind));
@@ -131,8 +127,9 @@ ordo_status ordo_model_attention(const ordo_model *model, const ordo_attention_s
                                  ordo_kernel_time *time)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !shape || !time)
-        return missing(!model ? "model" : !shape ? "shape" : "time");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("shape", shape));
+    ORDO_TRY(ordo_check_pointer("time", time));
     ordo_attention_shape s;
     ORDO_TRY(take_shape(model, shape, &s));
     *time = ordo_price_attention(model, &s).time;
@@ -143,8 +140,9 @@ ordo_status ordo_model_attention_constant(const ordo_model *model,
                                           const ordo_attention_shape *shape, const char **name)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !shape || !name)
-        return missing(!model ? "model" : !shape ? "shape" : "name");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("shape", shape));
+    ORDO_TRY(ordo_check_pointer("name", name));
     ordo_attention_shape s;
     ORDO_TRY(take_shape(model, shape, &s));
     const bool cpu = ordo_machine_family_of(model->machine) == ORDO_MACHINE_CPU;
@@ -156,8 +154,9 @@ ordo_status ordo_model_rng(const ordo_model *model, const ordo_rng *rng, double 
                            ordo_kernel_time *time)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !rng || !time)
-        return missing(!model ? "model" : !rng ? "rng" : "time");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("rng", rng));
+    ORDO_TRY(ordo_check_pointer("time", time));
     const ordo_kernel_counts *counts;
     ORDO_TRY(find_counts(rng, &counts));
     if (!(elements >= 1 && elements <= 1e24))
@@ -170,8 +169,8 @@ ordo_status ordo_model_memory(const ordo_model *model, double read_bytes, double
                               ordo_kernel_time *time)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !time)
-        return missing(model ? "time" : "model");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("time", time));
     if (!(read_bytes >= 0 && write_bytes >= 0 && read_bytes + write_bytes <= 1e24))
         return ordo_fail(ORDO_ERR_ARGUMENT, "bytes %g and %g: expected 0 to 1e24", read_bytes,
                          write_bytes);
@@ -239,8 +238,9 @@ ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
                              ordo_block_report *report)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !block || !report)
-        return missing(!model ? "model" : !block ? "block" : "report");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("block", block));
+    ORDO_TRY(ordo_check_pointer("report", report));
     ordo_block b;
     const ordo_kernel_counts *counts;
     static const ordo_nested nested[] = { ORDO_NESTED(ordo_block, rng), { 0 } };
@@ -255,8 +255,9 @@ ordo_status ordo_model_block(const ordo_model *model, const ordo_block *block,
 ordo_status ordo_model_plan(const ordo_model *model, const ordo_plan *plan, ordo_plan_price *price)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !plan || !price)
-        return missing(!model ? "model" : !plan ? "plan" : "price");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("plan", plan));
+    ORDO_TRY(ordo_check_pointer("price", price));
     if (ordo_has_blocks(&plan->problem))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "blocks.entries %" PRId64 ", seen %d: expected 0; what such a mask leaves "

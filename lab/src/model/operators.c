@@ -392,12 +392,10 @@ ordo_status ordo_model_overlap(const ordo_model *model, const ordo_operator *ope
                                size_t count, ordo_operator_time *times, ordo_overlap_report *report)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !operators || !times || !report)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !model       ? "model"
-                         : !operators ? "operators"
-                         : !times     ? "times"
-                                      : "report");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("operators", operators));
+    ORDO_TRY(ordo_check_pointer("times", times));
+    ORDO_TRY(ordo_check_pointer("report", report));
     job_list l;
     ORDO_TRY(fill_list(&l, model, operators, count));
     const size_t reader = reader_of(&l);
@@ -436,12 +434,10 @@ ordo_status ordo_model_pair(const ordo_model *model, const ordo_operator *first,
                             const ordo_operator *second, ordo_pair_report *report)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!model || !first || !second || !report)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         !model    ? "model"
-                         : !first  ? "first"
-                         : !second ? "second"
-                                   : "report");
+    ORDO_TRY(ordo_check_pointer("model", model));
+    ORDO_TRY(ordo_check_pointer("first", first));
+    ORDO_TRY(ordo_check_pointer("second", second));
+    ORDO_TRY(ordo_check_pointer("report", report));
     ordo_operator both[] = { *first, *second };
     job_list l = { .model = model, .operators = both, .count = 2 };
     for (size_t i = 0; i < 2; i++) {

@@ -177,11 +177,9 @@ ordo_status ordo_rank_timeline_create(ordo_rank_timeline **timeline,
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_rank_problem, "ordo_rank_problem", ORDO_RANK_PROBLEM_INIT, NULL);
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!timeline)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "timeline: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
     *timeline = NULL;
-    if (!problem)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "problem: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("problem", problem));
     ordo_rank_problem known;
     ORDO_TRY(ordo_versioned_copy(&known, problem, &kind));
     ORDO_TRY(check(&known));
@@ -213,9 +211,8 @@ void ordo_rank_timeline_destroy(ordo_rank_timeline *timeline)
 
 ordo_status ordo_rank_timeline_query(const ordo_rank_timeline *timeline, ordo_rank_info *info)
 {
-    if (!timeline || !info)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "info" : "timeline");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
+    ORDO_TRY(ordo_check_pointer("info", info));
     *info = timeline->info;
     return ORDO_OK;
 }
@@ -228,9 +225,8 @@ uint64_t ordo_rank_span_count(const ordo_rank_timeline *timeline)
 ordo_status ordo_rank_span_at(const ordo_rank_timeline *timeline, uint64_t index,
                               ordo_rank_span *span)
 {
-    if (!timeline || !span)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "span" : "timeline");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
+    ORDO_TRY(ordo_check_pointer("span", span));
     if (index >= timeline->count)
         return ordo_fail(ORDO_ERR_ARGUMENT, "index %" PRIu64 ": expected less than %" PRIu64, index,
                          timeline->count);

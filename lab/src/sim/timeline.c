@@ -20,8 +20,7 @@ struct ordo_timeline {
 
 static ordo_status copy_schedule(ordo_schedule *to, const ordo_schedule *from)
 {
-    if (!from)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "schedule: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("schedule", from));
     static const ordo_struct kind =
         ORDO_STRUCT(ordo_schedule, "ordo_schedule", ORDO_SCHEDULE_INIT, NULL);
     return ordo_versioned_copy(to, from, &kind);
@@ -61,8 +60,7 @@ static ordo_status simulate(ordo_timeline *timeline, const ordo_schedule *schedu
 ordo_status ordo_timeline_create(ordo_timeline **timeline, const ordo_schedule *schedule)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!timeline)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "timeline: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
     *timeline = NULL;
     ordo_schedule known;
     ORDO_TRY(copy_schedule(&known, schedule));
@@ -91,9 +89,8 @@ void ordo_timeline_destroy(ordo_timeline *timeline)
 ordo_status ordo_timeline_query(const ordo_timeline *timeline, ordo_timeline_info *info)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!timeline || !info)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "info" : "timeline");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
+    ORDO_TRY(ordo_check_pointer("info", info));
     *info = timeline->info;
     return ORDO_OK;
 }
@@ -106,9 +103,8 @@ uint64_t ordo_timeline_step_count(const ordo_timeline *timeline)
 ordo_status ordo_timeline_step_at(const ordo_timeline *timeline, uint64_t index,
                                   ordo_timeline_step *step)
 {
-    if (!timeline || !step)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "step" : "timeline");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
+    ORDO_TRY(ordo_check_pointer("step", step));
     if (index >= timeline->record.count)
         return ordo_fail(ORDO_ERR_ARGUMENT, "index %llu: %llu steps are recorded",
                          (unsigned long long)index, (unsigned long long)timeline->record.count);
@@ -137,9 +133,8 @@ uint64_t ordo_timeline_critical_count(const ordo_timeline *timeline)
 ordo_status ordo_timeline_critical_at(const ordo_timeline *timeline, uint64_t index,
                                       ordo_critical *critical)
 {
-    if (!timeline || !critical)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "%s: expected a pointer, got NULL",
-                         timeline ? "critical" : "timeline");
+    ORDO_TRY(ordo_check_pointer("timeline", timeline));
+    ORDO_TRY(ordo_check_pointer("critical", critical));
     if (index >= timeline->path_count)
         return ordo_fail(ORDO_ERR_ARGUMENT, "index %llu: the critical path has %llu steps",
                          (unsigned long long)index, (unsigned long long)timeline->path_count);
@@ -150,8 +145,7 @@ ordo_status ordo_timeline_critical_at(const ordo_timeline *timeline, uint64_t in
 ordo_status ordo_schedule_auto(const ordo_schedule *schedule, ordo_order *order)
 {
     ORDO_DEFAULT_ENVIRONMENT;
-    if (!order)
-        return ordo_fail(ORDO_ERR_ARGUMENT, "order: expected a pointer, got NULL");
+    ORDO_TRY(ordo_check_pointer("order", order));
     ordo_schedule known;
     ORDO_TRY(copy_schedule(&known, schedule));
     return ordo_schedule_best(&known, order);

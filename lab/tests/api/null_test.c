@@ -28,7 +28,7 @@ static void refused(const char *call, ordo_status status)
     if (status != ORDO_ERR_ARGUMENT)
         CHECK_FAIL("%s: status %s, expected argument (%s)", call, ordo_status_name(status),
                    ordo_last_error());
-    if (!strstr(ordo_last_error(), "NULL") && !strstr(ordo_last_error(), "expected a pointer"))
+    if (!strstr(ordo_last_error(), "NULL"))
         CHECK_FAIL("%s: \"%s\"", call, ordo_last_error());
 }
 
@@ -216,7 +216,7 @@ TEST(words_moved)
     REFUSED(ordo_io_algorithm_from_name(NULL, &algorithm));
     REFUSED(ordo_io_algorithm_from_name("best", NULL));
     CHECK(isnan(ordo_io_sparse_form(NULL)));
-    CHECK_TEXT(ordo_last_error(), "sparse: expected a pointer, got NULL");
+    CHECK_TEXT(ordo_last_error(), "sparse NULL: expected a pointer");
 }
 
 TEST(machines)

@@ -449,7 +449,7 @@ TEST(nothing_given)
     ordo_order order = ORDO_ORDER_TWIN;
     CHECK(ordo_timeline_create(NULL, &s) == ORDO_ERR_ARGUMENT);
     CHECK_REFUSED(ordo_timeline_create(&timeline, NULL), ORDO_ERR_ARGUMENT,
-                  "schedule: expected a pointer");
+                  "schedule NULL: expected a pointer");
     CHECK(ordo_timeline_create(&timeline, &s) == ORDO_OK);
     CHECK(ordo_timeline_query(NULL, &info) == ORDO_ERR_ARGUMENT);
     CHECK(ordo_timeline_query(timeline, NULL) == ORDO_ERR_ARGUMENT);
