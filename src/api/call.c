@@ -252,9 +252,7 @@ static ordo_status check_workspace(buffers *list, const ordo_call *c, uint64_t n
     if (!c->workspace || c->workspace_bytes < needed)
         return ordo_fail(ORDO_ERR_SHAPE, "workspace_bytes %zu: expected at least %" PRIu64,
                          c->workspace ? c->workspace_bytes : 0, needed);
-    if ((uintptr_t)c->workspace % WORKSPACE_ALIGN != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "workspace %p: expected a multiple of %d", c->workspace,
-                         WORKSPACE_ALIGN);
+    ORDO_TRY(ordo_check_aligned("workspace", c->workspace, WORKSPACE_ALIGN));
     const ordo_extent x = {
         "workspace", (uintptr_t)c->workspace, 1, { (int64_t)needed, 1, 1, 1 }, { 1, 0, 0, 0 }
     };

@@ -17,10 +17,7 @@ static ordo_status check_workspace(const ordo_combine *c)
                          "workspace_bytes %zu: backend cuda expects at least %zu for %" PRId64
                          " parts; up to %d need none",
                          c->workspace ? c->workspace_bytes : 0, needed, c->parts, ORDO_COMBINE_FEW);
-    if ((uintptr_t)c->workspace % WORKSPACE_ALIGN != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "workspace %p: expected a multiple of %d", c->workspace,
-                         WORKSPACE_ALIGN);
-    return ORDO_OK;
+    return ordo_check_aligned("workspace", c->workspace, WORKSPACE_ALIGN);
 }
 
 ordo_status ordo_cuda_combine_run(const ordo_plan *plan, const ordo_combine *c)

@@ -31,13 +31,6 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return a_bytes > 0 && b_bytes > 0 && (x < y ? y - x < a_bytes : x - y < b_bytes);
 }
 
-static ordo_status check_aligned(const char *name, const void *address)
-{
-    if ((uintptr_t)address % ALIGN != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "%s %p: expected a multiple of %d", name, address, ALIGN);
-    return ORDO_OK;
-}
-
 static ordo_status check_outputs(const ordo_digest_call *c)
 {
     const size_t needed = ordo_digest_workspace(c->spans, c->count);
@@ -45,8 +38,8 @@ static ordo_status check_outputs(const ordo_digest_call *c)
     if (needed > 0 && (!c->workspace || c->workspace_bytes < needed))
         return ordo_fail(ORDO_ERR_SHAPE, "workspace_bytes %zu: expected at least %zu",
                          c->workspace ? c->workspace_bytes : 0, needed);
-    ORDO_TRY(check_aligned("digests", c->digests));
-    ORDO_TRY(check_aligned("workspace", c->workspace));
+    ORDO_TRY(ordo_check_aligned("digests", c->digests, ALIGN));
+    ORDO_TRY(ordo_check_aligned("workspace", c->workspace, ALIGN));
     if (overlap(c->digests, out_bytes, c->workspace, needed))
         return ordo_fail(ORDO_ERR_ARGUMENT, "digests: expected no overlap with workspace");
     return ORDO_OK;
@@ -69,7 +62,7 @@ static ordo_status check_span(const ordo_digest_call *c, int64_t x)
                          "space",
                          x, span->bytes);
     if (c->backend == ORDO_BACKEND_CUDA)
-        ORDO_TRY(check_aligned(name, span->data));
+        ORDO_TRY(ordo_check_aligned(name, span->data, ALIGN));
     if (overlap(c->digests, 8 * (uint64_t)c->count, span->data, span->bytes))
         return ordo_fail(ORDO_ERR_ARGUMENT, "digests: expected no overlap with %s", name);
     if (overlap(c->workspace, c->workspace_bytes, span->data, span->bytes))

@@ -351,9 +351,7 @@ ordo_status ordo_dropout_room(const uint32_t *words, size_t bytes, uint64_t need
     if (!words)
         return ordo_fail(ORDO_ERR_ARGUMENT, "words NULL: expected room for %" PRIu64 " bytes",
                          needed);
-    if ((uintptr_t)words % align != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of %zu",
-                         (const void *)words, align);
+    ORDO_TRY(ordo_check_aligned("words", words, align));
     if (bytes < needed)
         return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected at least %" PRIu64, bytes, needed);
     return ORDO_OK;

@@ -131,8 +131,7 @@ ordo_status ordo_dropout_export(const ordo_problem *problem, const ordo_dropout_
         return ordo_fail(ORDO_ERR_ARGUMENT, "out NULL: expected room for %zu bytes", size);
     if (bytes < size)
         return ordo_fail(ORDO_ERR_SHAPE, "bytes %zu: expected at least %zu", bytes, size);
-    if ((uintptr_t)words % sizeof *words != 0)
-        return ordo_fail(ORDO_ERR_ALIGN, "words %p: expected a multiple of 4", (const void *)words);
+    ORDO_TRY(ordo_check_aligned("words", words, sizeof *words));
     if (size > 0)
         write_all(&m, &r, words, out);
     return ORDO_OK;
