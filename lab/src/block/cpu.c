@@ -168,6 +168,18 @@ static span share_of(int64_t count, int64_t unit, int worker, int workers)
     return (span) { s.first, s.end < count ? s.end : count };
 }
 
+/* What the workers of an operation on rows share: its arguments, and the type of the tensors. */
+typedef struct row_task {
+    const void *of;
+    ordo_dtype dtype;
+} row_task;
+
+static ordo_status run_rows(block_device *d, ordo_task *share, const void *of)
+{
+    row_task task = { of, d->dtype };
+    return ordo_pool_run(d->threads, 0, share, &task);
+}
+
 typedef struct fill_task {
     void *to;
     ordo_dtype dtype;
@@ -221,14 +233,9 @@ static ordo_status add_host(block_device *d, void *sum, const void *a, const voi
 
 /* ---- activations ---- */
 
-typedef struct activation_task {
-    const block_activation *of;
-    ordo_dtype dtype;
-} activation_task;
-
 static void activate_share(void *context, int worker, int workers, void *scratch)
 {
-    const activation_task *t = context;
+    const row_task *t = context;
     const block_activation *a = t->of;
     const span s = share_of(a->rows, 1, worker, workers);
     const int64_t columns = (a->gated ? 2 : 1) * a->width;
@@ -246,7 +253,7 @@ static void activate_share(void *context, int worker, int workers, void *scratch
 
 static void activate_gradient_share(void *context, int worker, int workers, void *scratch)
 {
-    const activation_task *t = context;
+    const row_task *t = context;
     const block_activation *a = t->of;
     const span s = share_of(a->rows, 1, worker, workers);
     const int64_t columns = (a->gated ? 2 : 1) * a->width;
@@ -270,26 +277,19 @@ static void activate_gradient_share(void *context, int worker, int workers, void
 
 static ordo_status activate_host(block_device *d, const block_activation *activation)
 {
-    activation_task task = { activation, d->dtype };
-    return ordo_pool_run(d->threads, 0, activate_share, &task);
+    return run_rows(d, activate_share, activation);
 }
 
 static ordo_status activate_gradient_host(block_device *d, const block_activation *activation)
 {
-    activation_task task = { activation, d->dtype };
-    return ordo_pool_run(d->threads, 0, activate_gradient_share, &task);
+    return run_rows(d, activate_gradient_share, activation);
 }
 
 /* ---- norms ---- */
 
-typedef struct norm_task {
-    const block_norm *of;
-    ordo_dtype dtype;
-} norm_task;
-
 static void norm_share(void *context, int worker, int workers, void *scratch)
 {
-    const norm_task *t = context;
+    const row_task *t = context;
     const block_norm *n = t->of;
     const span s = share_of(n->rows, 1, worker, workers);
     (void)scratch;
@@ -311,19 +311,13 @@ static void norm_share(void *context, int worker, int workers, void *scratch)
 
 static ordo_status norm_host(block_device *d, const block_norm *norm)
 {
-    norm_task task = { norm, d->dtype };
-    return ordo_pool_run(d->threads, 0, norm_share, &task);
+    return run_rows(d, norm_share, norm);
 }
-
-typedef struct norm_gradient_task {
-    const block_norm_gradient *of;
-    ordo_dtype dtype;
-} norm_gradient_task;
 
 /* dx_j = f g_j dy_j - x_j f^3 / n sum_i g_i dy_i x_i */
 static void norm_gradient_rows(void *context, int worker, int workers, void *scratch)
 {
-    const norm_gradient_task *t = context;
+    const row_task *t = context;
     const block_norm_gradient *n = t->of;
     const span s = share_of(n->rows, 1, worker, workers);
     (void)scratch;
@@ -347,7 +341,7 @@ static void norm_gradient_rows(void *context, int worker, int workers, void *scr
 
 static void norm_gradient_columns(void *context, int worker, int workers, void *scratch)
 {
-    const norm_gradient_task *t = context;
+    const row_task *t = context;
     const block_norm_gradient *n = t->of;
     const span s = share_of(n->columns, 16, worker, workers);
     double *sums = scratch;
@@ -362,10 +356,10 @@ static void norm_gradient_columns(void *context, int worker, int workers, void *
 
 static ordo_status norm_gradient_host(block_device *d, const block_norm_gradient *norm)
 {
-    norm_gradient_task task = { norm, d->dtype };
+    row_task task = { norm, d->dtype };
     ORDO_TRY(ordo_pool_run(d->threads, (size_t)norm->columns * sizeof(double),
                            norm_gradient_columns, &task));
-    return ordo_pool_run(d->threads, 0, norm_gradient_rows, &task);
+    return run_rows(d, norm_gradient_rows, norm);
 }
 
 /* ---- clock ---- */
