@@ -145,7 +145,7 @@ static void phase_tiles(const ordo_io_job *job, panel at,
         }
 }
 
-/* A product of stored scores with q or dout (transposed: for dk, dv), or with k (for dq). */
+/* A product of stored scores, transposed, with q or dout, for dk and dv. */
 typedef struct output {
     const ordo_io_matrix *grad, *scores, *operand;
     bool dropped; /* the scores are p: dropout applies */
@@ -211,60 +211,6 @@ static void phase_cols(const ordo_io_job *job, panel at, const output *out)
     }
 }
 
-static void update_rows(const ordo_io_job *job, ordo_io_view dq, ordo_io_view ds, ordo_io_view k,
-                        int64_t i, int64_t j)
-{
-    ordo_io_fast *fast = job->fast;
-    if (!ordo_io_resident(fast, dq) || !ordo_io_resident(fast, ds) || !ordo_io_resident(fast, k))
-        return;
-    for (int64_t x = 0; x < ds.rows; x++)
-        for (int64_t t = 0; t < ds.cols; t++) {
-            if (!ordo_io_visible(job->shape, i + x, j + t))
-                continue;
-            const double p = ordo_io_get(fast, ds, x, t);
-            for (int64_t c = 0; c < dq.cols; c++)
-                ordo_io_put(fast, dq, x, c,
-                            ordo_io_get(fast, dq, x, c) + p * ordo_io_get(fast, k, t, c));
-        }
-}
-
-static void phase_row_tile(const ordo_io_job *job, panel at, int64_t i, int64_t rows, int64_t c)
-{
-    ordo_io_fast *fast = job->fast;
-    const ordo_io_shape *shape = job->shape;
-    const int64_t mark = ordo_io_mark(fast);
-    const int64_t width = ordo_io_least(job->tiles.out_cols, shape->dk - c);
-    const ordo_io_view dq = ordo_io_fresh(fast, &job->dq, i, c, rows, width);
-    for (ordo_io_span run = { 0, 0 };;) {
-        run = ordo_io_next_cols(shape, i, i + rows, run.end, shape->cols);
-        if (run.begin >= run.end)
-            break;
-        for (int64_t j = run.begin; j < run.end; j += shape->strip) {
-            const int64_t strip = ordo_io_mark(fast);
-            const int64_t depth = ordo_io_least(shape->strip, run.end - j);
-            const ordo_io_view s = ordo_io_load(fast, &job->ds, i - at.top, j, rows, depth);
-            const ordo_io_view k = ordo_io_load(fast, &job->k, j, c, depth, width);
-            update_rows(job, dq, s, k, i, j);
-            ordo_io_release(fast, strip);
-        }
-    }
-    ordo_io_store(fast, dq, &job->dq, i, c);
-    ordo_io_release(fast, mark);
-}
-
-static void phase_rows(const ordo_io_job *job, panel at)
-{
-    const ordo_io_shape *shape = job->shape;
-    for (int64_t i = at.top; i < at.bottom; i += job->tiles.out_rows) {
-        const int64_t rows = ordo_io_least(job->tiles.out_rows, at.bottom - i);
-        if (ordo_io_live(shape, i, i + rows, 0, shape->cols))
-            for (int64_t c = 0; c < shape->dk; c += job->tiles.out_cols)
-                phase_row_tile(job, at, i, rows, c);
-        else
-            ordo_io_store_value(job->fast, 0, &job->dq, i, 0, rows, shape->dk);
-    }
-}
-
 void ordo_io_backward_phase(const ordo_io_job *job)
 {
     const output dv = { &job->dv, &job->p, &job->dout, true };
@@ -279,7 +225,7 @@ void ordo_io_backward_phase(const ordo_io_job *job)
         ordo_io_loop(job->fast, "dv");
         phase_cols(job, at, &dv);
         ordo_io_loop(job->fast, "dq");
-        phase_rows(job, at);
+        ordo_io_rows_product(job, &job->dq, &job->ds, NULL, &job->k, at.top, at.bottom);
         ordo_io_loop(job->fast, "dk");
         phase_cols(job, at, &dk);
     }

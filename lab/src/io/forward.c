@@ -10,6 +10,21 @@ static void store_blind(const ordo_io_job *job, int64_t i, int64_t rows)
     ordo_io_store_value(job->fast, -INFINITY, &job->lse, i, 0, rows, 1);
 }
 
+/* Every tile of rows that sees a column. */
+static void visit_rows(const ordo_io_job *job, const char *loop,
+                       void (*visit)(const ordo_io_job *job, int64_t i, int64_t rows))
+{
+    const ordo_io_shape *shape = job->shape;
+    ordo_io_loop(job->fast, loop);
+    for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {
+        const int64_t rows = ordo_io_least(job->tiles.rows, shape->rows - i);
+        if (ordo_io_live(shape, i, i + rows, 0, shape->cols))
+            visit(job, i, rows);
+        else
+            store_blind(job, i, rows);
+    }
+}
+
 /* What is resident while a block of rows visits its columns. */
 typedef struct row_block {
     int64_t i, rows;
@@ -65,15 +80,7 @@ static void flash_rows(const ordo_io_job *job, int64_t i, int64_t rows)
 
 void ordo_io_forward_flash(const ordo_io_job *job)
 {
-    const ordo_io_shape *shape = job->shape;
-    ordo_io_loop(job->fast, "rows");
-    for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {
-        const int64_t rows = ordo_io_least(job->tiles.rows, shape->rows - i);
-        if (ordo_io_live(shape, i, i + rows, 0, shape->cols))
-            flash_rows(job, i, rows);
-        else
-            store_blind(job, i, rows);
-    }
+    visit_rows(job, "rows", flash_rows);
 }
 
 /* ---- flash1: keys and values are resident, rows are streamed; o, m and l are read and written
@@ -193,13 +200,5 @@ static void fused_rows(const ordo_io_job *job, int64_t i, int64_t rows)
 
 void ordo_io_forward_fused(const ordo_io_job *job)
 {
-    const ordo_io_shape *shape = job->shape;
-    ordo_io_loop(job->fast, "tiles");
-    for (int64_t i = 0; i < shape->rows; i += job->tiles.rows) {
-        const int64_t rows = ordo_io_least(job->tiles.rows, shape->rows - i);
-        if (ordo_io_live(shape, i, i + rows, 0, shape->cols))
-            fused_rows(job, i, rows);
-        else
-            store_blind(job, i, rows);
-    }
+    visit_rows(job, "tiles", fused_rows);
 }

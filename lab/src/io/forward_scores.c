@@ -118,35 +118,43 @@ static void mat_scores(const ordo_io_job *job, int64_t top, int64_t i, int64_t r
     ordo_io_release(fast, mark);
 }
 
-/* o += exp(s - lse) v for a strip of columns. Masked entries of s are skipped: they may be
- * uninitialised. */
-static void mat_update(const ordo_io_job *job, ordo_io_view o, ordo_io_view s, ordo_io_view lse,
-                       ordo_io_view v, int64_t i, int64_t j)
+/* The product of a panel of stored scores, with the result resident. */
+typedef struct rows_product {
+    const ordo_io_matrix *out, *scores, *lse, *operand;
+    int64_t top;
+} rows_product;
+
+/* out += S operand for a strip of columns. Masked entries are skipped: they may be uninitialised.
+ */
+static void update(const ordo_io_job *job, bool logits, ordo_io_view out, ordo_io_view s,
+                   ordo_io_view lse, ordo_io_view operand, int64_t i, int64_t j)
 {
     ordo_io_fast *fast = job->fast;
-    if (!ordo_io_resident(fast, o) || !ordo_io_resident(fast, s) || !ordo_io_resident(fast, lse) ||
-        !ordo_io_resident(fast, v))
+    if (!ordo_io_resident(fast, out) || !ordo_io_resident(fast, s) ||
+        (logits && !ordo_io_resident(fast, lse)) || !ordo_io_resident(fast, operand))
         return;
     for (int64_t r = 0; r < s.rows; r++)
         for (int64_t t = 0; t < s.cols; t++) {
             if (!ordo_io_visible(job->shape, i + r, j + t))
                 continue;
-            const double p = exp(ordo_io_get(fast, s, r, t) - ordo_io_get(fast, lse, r, 0)) *
-                             ordo_io_kept(job, i + r, j + t);
-            for (int64_t c = 0; c < o.cols; c++)
-                ordo_io_put(fast, o, r, c,
-                            ordo_io_get(fast, o, r, c) + p * ordo_io_get(fast, v, t, c));
+            double p = ordo_io_get(fast, s, r, t);
+            if (logits)
+                p = exp(p - ordo_io_get(fast, lse, r, 0)) * ordo_io_kept(job, i + r, j + t);
+            for (int64_t c = 0; c < out.cols; c++)
+                ordo_io_put(fast, out, r, c,
+                            ordo_io_get(fast, out, r, c) + p * ordo_io_get(fast, operand, t, c));
         }
 }
 
-static void mat_output(const ordo_io_job *job, int64_t top, int64_t i, int64_t rows, int64_t c)
+static void product_tile(const ordo_io_job *job, const rows_product *x, int64_t i, int64_t rows,
+                         int64_t c)
 {
     ordo_io_fast *fast = job->fast;
     const ordo_io_shape *shape = job->shape;
     const int64_t mark = ordo_io_mark(fast),
-                  width = ordo_io_least(job->tiles.out_cols, shape->dv - c);
-    const ordo_io_view o = ordo_io_fresh(fast, &job->o, i, c, rows, width);
-    const ordo_io_view lse = ordo_io_load(fast, &job->lse, i, 0, rows, 1);
+                  width = ordo_io_least(job->tiles.out_cols, x->out->cols - c);
+    const ordo_io_view out = ordo_io_fresh(fast, x->out, i, c, rows, width);
+    const ordo_io_view lse = x->lse ? ordo_io_load(fast, x->lse, i, 0, rows, 1) : out;
     for (ordo_io_span run = { 0, 0 };;) {
         run = ordo_io_next_cols(shape, i, i + rows, run.end, shape->cols);
         if (run.begin >= run.end)
@@ -154,34 +162,40 @@ static void mat_output(const ordo_io_job *job, int64_t top, int64_t i, int64_t r
         for (int64_t j = run.begin; j < run.end; j += shape->strip) {
             const int64_t strip = ordo_io_mark(fast);
             const int64_t depth = ordo_io_least(shape->strip, run.end - j);
-            const ordo_io_view s = ordo_io_load(fast, &job->p, i - top, j, rows, depth);
-            const ordo_io_view v = ordo_io_load(fast, &job->v, j, c, depth, width);
-            mat_update(job, o, s, lse, v, i, j);
+            const ordo_io_view s = ordo_io_load(fast, x->scores, i - x->top, j, rows, depth);
+            const ordo_io_view y = ordo_io_load(fast, x->operand, j, c, depth, width);
+            update(job, x->lse != NULL, out, s, lse, y, i, j);
             ordo_io_release(fast, strip);
         }
     }
-    ordo_io_store(fast, o, &job->o, i, c);
+    ordo_io_store(fast, out, x->out, i, c);
     ordo_io_release(fast, mark);
+}
+
+void ordo_io_rows_product(const ordo_io_job *job, const ordo_io_matrix *out,
+                          const ordo_io_matrix *scores, const ordo_io_matrix *lse,
+                          const ordo_io_matrix *operand, int64_t top, int64_t bottom)
+{
+    const rows_product x = { out, scores, lse, operand, top };
+    for (int64_t i = top; i < bottom; i += job->tiles.out_rows) {
+        const int64_t rows = ordo_io_least(job->tiles.out_rows, bottom - i);
+        if (ordo_io_live(job->shape, i, i + rows, 0, job->shape->cols))
+            for (int64_t c = 0; c < out->cols; c += job->tiles.out_cols)
+                product_tile(job, &x, i, rows, c);
+        else
+            ordo_io_store_value(job->fast, 0, out, i, 0, rows, out->cols);
+    }
 }
 
 static void mat_panel(const ordo_io_job *job, int64_t top, int64_t bottom)
 {
-    const ordo_io_shape *shape = job->shape;
     ordo_io_loop(job->fast, "scores");
     for (int64_t i = top; i < bottom; i += job->tiles.rows) {
         const int64_t rows = ordo_io_least(job->tiles.rows, bottom - i);
         mat_scores(job, top, i, rows);
     }
     ordo_io_loop(job->fast, "output");
-    for (int64_t i = top; i < bottom; i += job->tiles.out_rows) {
-        const int64_t rows = ordo_io_least(job->tiles.out_rows, bottom - i);
-        if (!ordo_io_live(shape, i, i + rows, 0, shape->cols)) {
-            ordo_io_store_value(job->fast, 0, &job->o, i, 0, rows, shape->dv);
-            continue;
-        }
-        for (int64_t c = 0; c < shape->dv; c += job->tiles.out_cols)
-            mat_output(job, top, i, rows, c);
-    }
+    ordo_io_rows_product(job, &job->o, &job->p, &job->lse, &job->v, top, bottom);
 }
 
 void ordo_io_forward_mat(const ordo_io_job *job)

@@ -84,6 +84,13 @@ void ordo_io_backward_fused(const ordo_io_job *job);
 void ordo_io_gradient_phase(const ordo_io_job *job);
 void ordo_io_gradient_flash(const ordo_io_job *job);
 
+/* Rows top..bottom of `out` = S `operand`, tile by tile with the result resident. S are the stored
+ * scores of the panel that begins at row top; with `lse` they are logits: S = exp(scores - lse)
+ * with dropout. */
+void ordo_io_rows_product(const ordo_io_job *job, const ordo_io_matrix *out,
+                          const ordo_io_matrix *scores, const ordo_io_matrix *lse,
+                          const ordo_io_matrix *operand, int64_t top, int64_t bottom);
+
 /* The second kernel of APART: dq from p and ds of row blocks. */
 void ordo_io_backward_rows(const ordo_io_job *job, int64_t height, int64_t width);
 
