@@ -255,8 +255,8 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
 
 
 def _shared(name: str, x: Any, q: Tensor, k: Tensor, lists: Lists, max_q: Any, max_kv: Any) -> Tensor:
-    """Matrices of sequences and heads; those that share one by expand() as one, so that it is read, and
-    its gradient summed, once."""
+    """Matrices of sequences and heads; those that share one by expand() as one, so that it is read once.
+    One with a gradient stays as it is: each element of it has its own."""
     if not isinstance(x, Tensor):
         raise Error("argument", f"{name} {x!r}: expected a tensor")
     if "DTensor" in (type(q).__name__, type(x).__name__):
@@ -267,7 +267,7 @@ def _shared(name: str, x: Any, q: Tensor, k: Tensor, lists: Lists, max_q: Any, m
         expected = f"({sizes[0]} or 1, {sizes[1]} or 1, {sizes[2]}, {sizes[3]})"
         raise Error("shape", f"{name}.shape {own}: expected {expected}")
     for axis in (0, 1):
-        if own[axis] > 1 and x.stride(axis) == 0:
+        if own[axis] > 1 and x.stride(axis) == 0 and not x.requires_grad:
             x = x.narrow(axis, 0, 1)
     return x
 
