@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from ._library import Error
-from ._transformers_padding import padding_of
+from ._transformers_padding import keeps_numbers, padding_of
 
 
 class Pattern(NamedTuple):
@@ -147,6 +147,8 @@ def attention_mask(
     if config is not None and not traced and own_code.get(id(config)) is config:
         return eager_mask(**given)
     whole = given | dict(allow_is_bidirectional_skip=False, allow_is_causal_skip=False)
+    if rest.get("attention_mask") is not None and keeps_numbers():
+        return eager_mask(**whole)
     try:  # in a graph around little, for it cannot be left inside
         pattern = _read_traced(mask_function, **rest) if traced else _described(_read(mask_function), **given)
     except _Single:
@@ -298,7 +300,7 @@ def of_elements(mask: Tensor) -> Pattern:
     if mask.dtype == torch.bool:
         return Pattern(False, seen=mask)
     hidden = mask <= torch.finfo(mask.dtype).min
-    if torch.compiler.is_compiling() or mask.requires_grad or not (hidden | (mask == 0)).all():
+    if torch.compiler.is_compiling() or keeps_numbers() or mask.requires_grad or not (hidden | (mask == 0)).all():
         return Pattern(False, bias=mask.masked_fill(hidden, -torch.inf))
     return Pattern(False, seen=~hidden)
 

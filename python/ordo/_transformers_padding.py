@@ -27,9 +27,18 @@ _known: Any = WeakTensorKeyDictionary()
 T = TypeVar("T")
 
 
+def keeps_numbers() -> bool:
+    """Whether torch.export, torch.jit.trace or make_fx records, for which what the host reads of a mask
+    is a constant of the graph. Dynamo, to which is_exporting() is always true, checks what it read."""
+    return not torch.compiler.is_dynamo_compiling() and (
+        torch.compiler.is_exporting() or torch.jit.is_tracing()
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    )  # fmt: skip
+
+
 def once(mask: Tensor, kind: str, compute: Callable[[Tensor], T]) -> T:
     """compute(mask), computed again only when the mask has been written to."""
-    if torch.compiler.is_compiling() or mask.is_inference():
+    if torch.compiler.is_compiling() or keeps_numbers() or mask.is_inference():
         return compute(mask)
     cached: dict[Any, tuple[int, Any]] = _known.setdefault(mask, {})
     at = kind, torch.is_inference_mode_enabled()  # what is made there cannot be saved for backward

@@ -195,6 +195,35 @@ CHUNKS = masking_utils.chunked_overlay(4, torch.zeros(1, dtype=torch.long))
 WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_utils.causal_mask_function
 SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
 BOTH, EITHER = masking_utils.and_masks, masking_utils.or_masks
+def recorded(kind, step):
+    """What torch.jit.trace, make_fx and torch.export record beside a mask without padding."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    given = TOKENS, torch.ones_like(PADDING)
+    if kind == "jit":
+        return torch.jit.trace(step, given, check_trace=False)
+    return make_fx(step)(*given) if kind == "make_fx" else torch.export.export(step, given).module()
+
+
+@pytest.mark.parametrize("kind", ["jit", "make_fx", "export"])
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_what_is_recorded_beside_one_mask_holds_for_others(name, kind):
+    class Step(torch.nn.Module):
+        def __init__(self, implementation):
+            super().__init__()
+            self.model = make(name, implementation).eval()
+            self.rest = {} if name == "bert" else dict(use_cache=False)
+
+        def forward(self, tokens, mask):
+            return self.model(tokens, attention_mask=mask, **self.rest)[0]
+
+    with torch.no_grad():
+        found = recorded(kind, Step("ordo"))(TOKENS, PADDING)
+        expected = Step("eager")(TOKENS, PADDING)
+    valid = PADDING.bool()
+    torch.testing.assert_close(found[valid], expected[valid], rtol=1e-4, atol=1e-5)
+
+
 REFUSED = (
     (lambda: forward(position_bias=torch.ones(1)), r"position_bias.shape \(1,\): expected"),
     (lambda: forward(attn_bias=torch.ones(1)), "attn_bias given: a bias"),
