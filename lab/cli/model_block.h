@@ -28,6 +28,7 @@ enum {
     CLI_TRAIN_FUSED,
     CLI_TRAIN_OVERLAPPED_KEEP,
     CLI_TRAIN_OVERLAPPED_REGENERATE,
+    CLI_TRAIN_PIPELINED,
     CLI_TRAINING_WAYS
 };
 extern const cli_training_way cli_training_ways[CLI_TRAINING_WAYS];

@@ -16,6 +16,7 @@ const cli_training_way cli_training_ways[CLI_TRAINING_WAYS] = {
     { "overlapped_keep_ms", "overlapped, keep", offsetof(ordo_training, overlapped_kept) },
     { "overlapped_regenerate_ms", "overlapped, regenerate",
       offsetof(ordo_training, overlapped_regenerated) },
+    { "pipelined_ms", "pipelined, regenerate", offsetof(ordo_training, pipelined) },
 };
 
 double cli_training_seconds(const ordo_training *training, int way)
@@ -108,7 +109,8 @@ static training_advice advise_training(const cli_priced_block *p)
     double least = INFINITY;
     for (int i = CLI_TRAIN_NONE + 1; i < CLI_TRAINING_WAYS; i++) {
         const double seconds = cli_training_seconds(&r->training, i);
-        if (i != a.best && (r->keep_bits_fit || i == CLI_TRAIN_FUSED) && seconds < least) {
+        const bool fits = r->keep_bits_fit ? i != CLI_TRAIN_PIPELINED : i == CLI_TRAIN_FUSED;
+        if (i != a.best && fits && seconds < least) {
             least = seconds;
             a.next = i;
         }

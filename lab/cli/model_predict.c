@@ -123,7 +123,7 @@ static ordo_status predict_block(const ordo_model *model, const cli_measured_row
         time->seconds = mode == ORDO_DROPOUT_MODE_FUSED        ? t->fused
                         : mode == ORDO_DROPOUT_MODE_SEQUENTIAL ? t->sequential_kept
                         : mode == ORDO_DROPOUT_MODE_OVERLAPPED ? t->overlapped_kept
-                        : mode == ORDO_DROPOUT_MODE_PIPELINED  ? NAN
+                        : mode == ORDO_DROPOUT_MODE_PIPELINED  ? t->pipelined
                                                                : t->none;
     } else if (strcmp(r->mode, "overlapped-qkv") == 0) {
         return cli_block_beside_qkv(model, &b, &time->seconds);

@@ -281,10 +281,29 @@ static stretch stretch_of(const parts *p, int first, int last, int64_t rows)
     return s;
 }
 
+/* Bits of a share of the scores beside products. */
+static double bits_beside(const parts *p, double share, stretch products)
+{
+    const ordo_beside beside = {
+        .gemm = products.seconds,
+        .rng = share * p->rng.time.seconds,
+        .steal = steal_of(p, share * p->elements),
+        .tail = products.tail,
+        .awaited = true,
+    };
+    return ordo_overlap(p->model, &beside).seconds;
+}
+
+/* Share of segment i of n: a causal mask leaves it 2i + 1 of n^2. */
+static double share_of(const ordo_block *b, int64_t i, int64_t n)
+{
+    return (b->causal ? (double)(2 * i + 1) / (double)n : 1) / (double)n;
+}
+
 /* Time of one layer in `n` segments: with the bits of the first, QKV of the first (under a full
  * mask of all); with those of another, what follows attention of the segment before, and under a
  * causal mask QKV of the segment after. Attention that runs beside products takes as long as after
- * them: both need the tensor cores. A causal mask leaves segment i 2i + 1 shares of n^2. */
+ * them: both need the tensor cores. */
 static double pipelined(const parts *p, int64_t n)
 {
     const ordo_block *b = p->block;
@@ -309,16 +328,34 @@ static double pipelined(const parts *p, int64_t n)
     seconds += rest.seconds + (ahead ? qkv.seconds : 0); /* after the last, and beside the first */
     for (int64_t i = 0; i < n; i++) {
         const bool both = ahead && i > 0 && i + 1 < n;
-        const stretch of = i == 0 ? qkv : rest;
-        const double share = (b->causal ? (double)(2 * i + 1) / (double)n : 1) / (double)n;
-        const ordo_beside beside = {
-            .gemm = of.seconds + (both ? qkv.seconds : 0),
-            .rng = share * p->rng.time.seconds,
-            .steal = steal_of(p, share * p->elements),
-            .tail = of.tail + (both ? qkv.tail : 0),
-            .awaited = true,
-        };
-        seconds += ordo_overlap(p->model, &beside).seconds;
+        stretch of = i == 0 ? qkv : rest;
+        of.seconds += both ? qkv.seconds : 0;
+        of.tail += both ? qkv.tail : 0;
+        seconds += bits_beside(p, share_of(b, i, n), of);
+    }
+    return seconds;
+}
+
+/* Time of its backward pass, of which attention takes `attention`: with the bits of the first
+ * segment, the gradients before attention, of the projection those of the segment's rows; with
+ * those of another, these of the segment after, at last the gradient of the weights. Traffic of the
+ * sums that segments carry is not counted. */
+static double pipelined_backward(const parts *p, int64_t n, double attention)
+{
+    const int64_t all = rows_of(p->block);
+    const stretch mlp = stretch_of(p, ORDO_BLOCK_UP, ORDO_BLOCK_DOWN, all);
+    const stretch qkv = stretch_of(p, ORDO_BLOCK_QKV, ORDO_BLOCK_QKV, all);
+    const stretch out = stretch_of(p, ORDO_BLOCK_OUT, ORDO_BLOCK_OUT, all / n);
+    const stretch weights = stretch_of(p, ORDO_BLOCK_OUT, ORDO_BLOCK_OUT, all);
+    const double launch = ordo_model_value(p->model, ORDO_C_SEGMENT_LAUNCH) * 1e-9;
+    double seconds = attention + (double)n * launch + 2 * qkv.seconds;
+    seconds += n > 1 ? out.seconds : weights.seconds; /* beside attention of the first */
+    for (int64_t i = 0; i < n; i++) {
+        const stretch first = { 2 * mlp.seconds + out.seconds, 2 * mlp.tail + out.tail };
+        seconds += bits_beside(p, share_of(p->block, i, n),
+                               i == 0      ? first
+                               : i + 1 < n ? out
+                                           : weights);
     }
     return seconds;
 }
@@ -420,6 +457,8 @@ static void price_training(const parts *p, ordo_block_report *r)
     t->fused = fixed + 3 * g + fused + backward_fused;
     t->overlapped_kept = fixed + first + 2 * g + given + backward_given;
     t->overlapped_regenerated = fixed + first + second + 0.5 * g + given + backward_given;
+    t->pipelined = r->mode[ORDO_DROPOUT_MODE_PIPELINED] + fixed * 2 / 3 +
+                   pipelined_backward(p, p->block->segments, backward_given);
 }
 
 /* The fastest mode and the second. If the bits do not fit memory, only fused and pipelined remain.

@@ -60,6 +60,7 @@ static void check_report(const ordo_block_report *r, bool silicon)
     CHECK(!silicon || r->best != ORDO_DROPOUT_MODE_OVERLAPPED || beside * 1.02 < behind);
     CHECK(r->margin >= 0 && r->no_difference == (r->margin <= (silicon ? 0.02 : 0)));
     CHECK(r->training.none <= r->training.overlapped_kept * slack);
+    CHECK(r->training.none <= r->training.pipelined * slack);
     CHECK(r->training_best != ORDO_DROPOUT_MODE_OVERLAPPED || !silicon ||
           r->training.overlapped_kept * 1.02 < r->training.sequential_kept);
     CHECK(r->training.sequential_kept <= r->training.sequential_regenerated * slack);

@@ -208,6 +208,7 @@ class ordo_training(Struct):
         ("fused", c_double),
         ("overlapped_kept", c_double),
         ("overlapped_regenerated", c_double),
+        ("pipelined", c_double),
     ]
 
 

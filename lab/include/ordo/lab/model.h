@@ -130,6 +130,7 @@ typedef struct ordo_training {
     double sequential_kept, sequential_regenerated;
     double fused;
     double overlapped_kept, overlapped_regenerated;
+    double pipelined; /* regenerates them, too */
 } ordo_training;
 
 /* What the model says of one block. A ratio x_over_y is the time of y divided by that of x. */
