@@ -5,7 +5,7 @@
 
 #include "base/bias.h"
 #include "base/half.h"
-#include "check.h"
+#include "grid_blocks.h"
 
 typedef struct grid_bias {
     bool on, per_sequence, per_head;
@@ -15,16 +15,13 @@ typedef struct grid_bias {
     int64_t sequence0, head0, row0, col0;
 } grid_bias;
 
-/* As the passes read it. */
+/* The bias of an element, rounded to the type in which passes read it. */
 static inline float grid_bias_value(const grid_bias *x, ordo_dtype dtype, int64_t sequence,
                                     int64_t head, int64_t row, int64_t column)
 {
-    const int64_t own = (x->per_sequence ? x->sequence0 + sequence : 0) * 1000 +
-                        (x->per_head ? x->head0 + head : 0);
-    uint64_t state = x->seed + (uint64_t)own * 0x9e3779b97f4a7c15u +
-                     (uint64_t)(x->row0 + row) * 0xbf58476d1ce4e5b9u +
-                     (uint64_t)(x->col0 + column) * 0x94d049bb133111ebu;
-    const uint64_t u = check_random(&state);
+    const uint64_t u =
+        grid_hash(x->seed, x->per_sequence ? x->sequence0 + sequence : 0,
+                  x->per_head ? x->head0 + head : 0, x->row0 + row, x->col0 + column);
     const double value = ldexp((double)(u & 0xfffff), -18) - 2;
     if (x->holes && u >> 60 == 0)
         return -INFINITY;
@@ -33,7 +30,7 @@ static inline float grid_bias_value(const grid_bias *x, ordo_dtype dtype, int64_
                                 : ordo_f32_from_f16(ordo_f16_from_f64(value));
 }
 
-/* Room for its gradient; what a problem says of it. */
+/* Sets what the problem says of the bias. Returns room for its gradient, which the caller frees. */
 static inline float *grid_bias_open(const grid_bias *x, ordo_problem *p)
 {
     p->bias = (ordo_bias) { 0 };
@@ -45,11 +42,6 @@ static inline float *grid_bias_open(const grid_bias *x, ordo_problem *p)
     return grad;
 }
 
-static inline size_t grid_bias_width(const grid_bias *x)
-{
-    return x->f32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 /* The tensor of a call; `gap`: elements between rows. */
 static inline ordo_tensor grid_bias_tensor(const ordo_problem *p, int64_t gap, void *data)
 {
@@ -57,18 +49,21 @@ static inline ordo_tensor grid_bias_tensor(const ordo_problem *p, int64_t gap, v
     return (ordo_tensor) { data, { ordo_bias_heads(p) * head, head, row, 1 } };
 }
 
-static inline size_t grid_bias_bytes(const grid_bias *x, const ordo_problem *p, int64_t gap)
+/* Bytes of that tensor, with elements of f32 or of 16 bits. */
+static inline size_t grid_bias_bytes(const grid_bias *x, const ordo_problem *p, int64_t gap,
+                                     bool f32)
 {
-    return x->on ? (size_t)(ordo_bias_sequences(p) * ordo_bias_heads(p) * p->q_len *
-                            (p->kv_len + gap)) *
-                       grid_bias_width(x)
+    const int64_t rows = ordo_bias_sequences(p) * ordo_bias_heads(p) * p->q_len;
+    return x->on ? (size_t)(rows * (p->kv_len + gap)) * (f32 ? sizeof(float) : sizeof(uint16_t))
                  : 0;
 }
 
-/* Its numbers, in host memory, laid out so; the caller frees them. What is between rows is NaN. */
-static inline unsigned char *grid_bias_make(const grid_bias *x, const ordo_problem *p, int64_t gap)
+/* Its numbers in host memory; the caller frees them. What is between rows is NaN. */
+static inline unsigned char *grid_bias_make(const grid_bias *x, const ordo_problem *p, int64_t gap,
+                                            bool f32)
 {
-    const size_t bytes = grid_bias_bytes(x, p, gap), width = grid_bias_width(x);
+    const size_t bytes = grid_bias_bytes(x, p, gap, f32);
+    const size_t width = f32 ? sizeof(float) : sizeof(uint16_t);
     const int64_t heads = ordo_bias_heads(p), row = p->kv_len + gap;
     unsigned char *data = malloc(bytes + 1);
     if (!data)
@@ -82,7 +77,7 @@ static inline unsigned char *grid_bias_make(const grid_bias *x, const ordo_probl
             const uint16_t half = p->dtype == ORDO_BF16 ? ordo_bf16_from_f64((double)value)
                                                         : ordo_f16_from_f64((double)value);
             memcpy(data + (size_t)(n * row + j) * width,
-                   x->f32 ? (const void *)&value : (const void *)&half, width);
+                   f32 ? (const void *)&value : (const void *)&half, width);
         }
     return data;
 }

@@ -35,15 +35,21 @@ static const char *const grid_block_names[GRID_BLOCK_KINDS] = { "none",   "chunk
                                                                 "prefix", "intervals", "sparse",
                                                                 "band",   "elements" };
 
+/* A random number that is a function of these. */
+static inline uint64_t grid_hash(uint64_t seed, int64_t sequence, int64_t head, int64_t a,
+                                 int64_t b)
+{
+    uint64_t state = seed + (uint64_t)(sequence * 1000 + head) * 0x9e3779b97f4a7c15u +
+                     (uint64_t)a * 0xbf58476d1ce4e5b9u + (uint64_t)b * 0x94d049bb133111ebu;
+    return check_random(&state);
+}
+
 /* A number of the mask of (sequence, head), by place. */
 static inline uint64_t grid_block_hash(const grid_blocks *x, int64_t sequence, int64_t head,
                                        int64_t a, int64_t b)
 {
-    const int64_t own = (x->per_sequence ? x->sequence0 + sequence : 0) * 1000 +
-                        (x->per_head ? x->head0 + head : 0);
-    uint64_t state = x->seed + (uint64_t)own * 0x9e3779b97f4a7c15u +
-                     (uint64_t)a * 0xbf58476d1ce4e5b9u + (uint64_t)b * 0x94d049bb133111ebu;
-    return check_random(&state);
+    return grid_hash(x->seed, x->per_sequence ? x->sequence0 + sequence : 0,
+                     x->per_head ? x->head0 + head : 0, a, b);
 }
 
 /* The columns that a row sees, of the whole sequence. */

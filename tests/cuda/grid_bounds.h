@@ -20,7 +20,8 @@
  * rounding: u of each term once more, and in f16 never closer than 2^-25 |dP - delta|, however
  * small the slope.
  *
- * An element of dbias is a sum of dS that were not rounded to the element type.
+ * An element of dbias is a sum of dS that were not rounded to the element type, over the sequences
+ * and heads that share it.
  *
  * A sink has a P of its own, off by e (|sink| + |lse| + 8), which is a term of the row's sum; dsink
  * adds its products with delta over the rows.
@@ -178,6 +179,9 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
         grid_sink_share(h, i) * (delta_error + GRID_E * ((double)h->rows / 16 + 8) * fabs(delta)) +
         grid_sink_error(h, i) * (fabs(delta) + delta_error);
     const double row_chain = GRID_E * ((double)h->cols / 16 + 8);
+    const double terms = (double)((h->p->bias.per_sequence ? 1 : h->p->batch) *
+                                  (h->p->bias.per_head ? 1 : h->p->heads));
+    const double bias_chain = GRID_E * (terms / 4 + 8); /* of products in f32, one by one */
     const double key_chain = GRID_E * ((double)(h->rows * h->group) / 16 + 8);
     for (int64_t j = 0; j < h->cols; j++) {
         if (!grid_visible(h, i, j))
@@ -193,7 +197,7 @@ static inline void grid_backward_row(grid_head *h, int64_t i, const grid_pair *p
                                 p * (z->slope + z->slope_error) * w_error + p * w * z->slope_error;
         if (h->p->bias.on) {
             double *const to = h->b_dbias + grid_bias_at(h->p, h->sequence, h->head, i, j);
-            *to += p * w * (z->r + row_chain) + GRID_TINY * w + p * w_error;
+            *to += p * w * (z->r + bias_chain) + GRID_TINY * w + p * w_error;
             if (grid_rounds_p(h->p))
                 *to += fmax(h->u * p, h->floor) * w;
         }

@@ -77,7 +77,7 @@ typedef struct grid_case {
     grid_blocks blocks;
     ordo_block_mask *mask; /* made from them by grid_open() */
     grid_bias bias;
-    float *dbias; /* of one head or of nothing, if there is none; made by grid_open(), written */
+    float *dbias; /* its gradient, made by grid_open(), written */
     bool plain, bits_given, by_pointer, dlse;
     bool nan_padding;          /* else large numbers */
     double strength;           /* factor of q and k */

@@ -12,7 +12,8 @@ typedef struct grid_exact {
     float *data[GRID_TENSORS];
     float *o_written; /* by the case: what the backward pass reads */
     float dsink[GRID_HEADS_MAX], dsink_parts[GRID_BATCH_MAX * GRID_HEADS_MAX];
-    float *bias, *dbias;
+    unsigned char *bias; /* f32 */
+    float *dbias;
 } grid_exact;
 
 static inline float *grid_floats(const grid_case *c, int tensor, bool wanted)
@@ -60,21 +61,6 @@ static inline ordo_call grid_oracle_call(const grid_case *c, grid_exact *exact)
     return call;
 }
 
-/* The numbers of its bias as f32. */
-static inline float *grid_bias_floats(const grid_case *c)
-{
-    const ordo_problem *p = &c->problem;
-    float *x = calloc((size_t)ordo_bias_count(p) + 1, sizeof *x);
-    if (!x)
-        abort();
-    for (int64_t n = 0; n < ordo_bias_count(p); n++) {
-        const int64_t row = n / p->kv_len, matrix = row / p->q_len, heads = ordo_bias_heads(p);
-        x[n] = grid_bias_value(&c->bias, p->dtype, matrix / heads, matrix % heads, row % p->q_len,
-                               n % p->kv_len);
-    }
-    return x;
-}
-
 /* What a case that has run should have given. */
 static inline void grid_ask_oracle(const grid_case *c, grid_exact *exact)
 {
@@ -84,7 +70,7 @@ static inline void grid_ask_oracle(const grid_case *c, grid_exact *exact)
     options.backend = ORDO_BACKEND_REF;
     grid_bias bias = c->bias;
     bias.f32 = true;
-    exact->bias = grid_bias_floats(c);
+    exact->bias = grid_bias_make(&c->bias, &c->problem, 0, true);
     problem.dtype = ORDO_F32;
     exact->dbias = grid_bias_open(&bias, &problem);
     for (int t = 0; t < GRID_TENSORS; t++)
