@@ -186,15 +186,6 @@ def forward(q=torch.randn(1, 2, 5, 16), mask=None, **keywords):
     return ordo.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **keywords)
 
 
-def compiled(call):
-    return torch.compile(call, backend="aot_eager")
-
-
-LLAMA = small(transformers.LlamaConfig, attn_implementation="ordo")
-CHUNKS = masking_utils.chunked_overlay(4, torch.zeros(1, dtype=torch.long))
-WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_utils.causal_mask_function
-SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
-BOTH, EITHER = masking_utils.and_masks, masking_utils.or_masks
 def recorded(kind, step):
     """What torch.jit.trace, make_fx and torch.export record beside a mask without padding."""
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -224,6 +215,15 @@ def test_what_is_recorded_beside_one_mask_holds_for_others(name, kind):
     torch.testing.assert_close(found[valid], expected[valid], rtol=1e-4, atol=1e-5)
 
 
+def compiled(call):
+    return torch.compile(call, backend="aot_eager")
+
+
+LLAMA = small(transformers.LlamaConfig, attn_implementation="ordo")
+CHUNKS = masking_utils.chunked_overlay(4, torch.zeros(1, dtype=torch.long))
+WINDOW, CAUSAL = masking_utils.sliding_window_causal_mask_function(3), masking_utils.causal_mask_function
+SPLIT = masking_utils.packed_sequence_mask_function(torch.tensor([[0, 0, 1, 1, 0, 0]]))
+BOTH, EITHER = masking_utils.and_masks, masking_utils.or_masks
 REFUSED = (
     (lambda: forward(position_bias=torch.ones(1)), r"position_bias.shape \(1,\): expected"),
     (lambda: forward(attn_bias=torch.ones(1)), "attn_bias given: a bias"),
