@@ -16,6 +16,8 @@ _Static_assert(sizeof(ordo_tile_word) == ORDO_TILE_WORD_BYTES &&
                    sizeof(ordo_span) == ORDO_TILE_SPAN_BYTES &&
                    (int)ORDO_TILE_BITS == (int)ORDO_TILE_WORD,
                "the workspace has room for rows of bits");
+_Static_assert(sizeof(ordo_spread_list) <= ORDO_SPREAD_LIST_BYTES,
+               "the workspace has room for the list of long sequences");
 _Static_assert((int)ORDO_PAGED_LINES == (int)ORDO_PAGED_GROUP_MAX, "a tile has a row of each head");
 _Static_assert(sizeof(ordo_cuda_sequence) == ORDO_SEQUENCE_BYTES,
                "the workspace has room for a table");
@@ -440,10 +442,26 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     return ORDO_OK;
 }
 
-ordo_cuda_pages ordo_cuda_pages_of(const ordo_problem *p, const ordo_call *call)
+/* The last part of a workspace. */
+static ordo_cuda_spread spread_of(const ordo_plan *plan, const ordo_call *call)
 {
+    ordo_forward_parts parts;
+    uint64_t bytes = 0;
+    (void)ordo_plan_forward_parts(plan, 0, &parts); /* both fit: as made */
+    (void)ordo_plan_forward_bytes(plan, &bytes);
+    return (ordo_cuda_spread) {
+        .workspace = (char *)call->workspace + (bytes - parts.spread),
+        .slots = (int32_t)ordo_plan_spread_slots(plan),
+        .lines = (int32_t)ordo_plan_spread_lines(&plan->problem),
+    };
+}
+
+ordo_cuda_pages ordo_cuda_pages_of(const ordo_plan *plan, const ordo_call *call)
+{
+    const ordo_problem *p = &plan->problem;
     const ordo_paging *paging = &p->paging;
     return (ordo_cuda_pages) {
+        .spread = spread_of(plan, call),
         .table = call->page_table,
         .table_stride = call->page_table_stride ? call->page_table_stride : paging->table_columns,
         .rows = (int32_t)paging->page_rows,
@@ -522,7 +540,7 @@ static ordo_status launch(const ordo_plan *plan, ordo_pass which, const ordo_cal
     ORDO_TRY(ordo_cuda_module_get(&module, NULL));
     if (which == ORDO_BACKWARD)
         return ordo_cuda_answer(module, module->backward(&pass));
-    const ordo_cuda_pages pages = ordo_cuda_pages_of(&plan->problem, call);
+    const ordo_cuda_pages pages = ordo_cuda_pages_of(plan, call);
     return ordo_cuda_answer(module,
                             module->forward(&pass, ordo_paged(&plan->problem) ? &pages : NULL));
 }

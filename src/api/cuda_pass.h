@@ -12,7 +12,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
                                 ordo_cuda_pass *pass);
 
 /* The pages of a checked call with problem.paging. */
-ordo_cuda_pages ordo_cuda_pages_of(const ordo_problem *problem, const ordo_call *call);
+ordo_cuda_pages ordo_cuda_pages_of(const ordo_plan *plan, const ordo_call *call);
 
 /* Return ORDO_OK if there is a device to launch on: sums, keep bits, merges and digests run on
  * every one. Else an error that says why: no module, no driver, no device. */

@@ -29,7 +29,7 @@ extern "C" {
 
 /* Raised when an entry or the meaning of a pass changes; a new entry at the end only raises
  * `size`. */
-#define ORDO_CUDA_MODULE_ABI   12
+#define ORDO_CUDA_MODULE_ABI   13
 #define ORDO_CUDA_MODULE_ENTRY "ordo_cuda_module_table"
 
 typedef struct ordo_cuda_module {

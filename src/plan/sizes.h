@@ -35,6 +35,19 @@ enum {
 /* Keys in pages: query heads that share keys, and head sizes, that the kernels take. */
 enum { ORDO_PAGED_GROUP_MAX = 64, ORDO_PAGED_DIM_MAX = 256 };
 
+/* Long sequences that are spread over multiprocessors (cuda/pass/spread.h), in passes with at most
+ * so many rows of the query heads that share keys. At most UNITS - 1 pairs of a sequence and a key
+ * head are long, and they have LEAST key tiles. */
+enum {
+    ORDO_SPREAD_LINES = 16,
+    ORDO_SPREAD_GROUP = 8, /* lines that are stored together */
+    ORDO_SPREAD_RUN = 16,  /* slots: a sequence has whole runs of them */
+    ORDO_SPREAD_UNITS = 56,
+    ORDO_SPREAD_LEAST = 16,
+    ORDO_SPREAD_LIST_BYTES = 512,
+    ORDO_SPREAD_BYTES_MAX = 256 << 20
+};
+
 /* Whether a pass stores its scores in panels of the workspace: plan/phase.h. */
 static inline bool ordo_plan_by_phases(const ordo_plan *plan, ordo_pass pass)
 {

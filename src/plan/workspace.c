@@ -184,11 +184,41 @@ uint64_t ordo_plan_table_bytes(const ordo_plan *plan)
     return bytes;
 }
 
+int64_t ordo_plan_spread_lines(const ordo_problem *p)
+{
+    const int64_t lines = p->heads / p->kv_heads * p->q_len;
+    return (lines + ORDO_SPREAD_GROUP - 1) / ORDO_SPREAD_GROUP * ORDO_SPREAD_GROUP;
+}
+
+/* Bytes of a slot: each line's scores, and their maximum. */
+static int64_t slot_bytes(const ordo_plan *plan)
+{
+    return ordo_plan_spread_lines(&plan->problem) * 4 * (plan->forward_tile.k + 1);
+}
+
+int64_t ordo_plan_spread_slots(const ordo_plan *plan)
+{
+    const ordo_problem *p = &plan->problem;
+    const int64_t tiles = (p->kv_len + plan->forward_tile.k - 1) / plan->forward_tile.k;
+    const int64_t each = (tiles + ORDO_SPREAD_RUN - 1) / ORDO_SPREAD_RUN * ORDO_SPREAD_RUN;
+    const int64_t most = (ORDO_SPREAD_UNITS - 1) / p->kv_heads; /* sequences */
+    if (plan->backend != ORDO_BACKEND_CUDA || !ordo_paged(p) || tiles < ORDO_SPREAD_LEAST ||
+        p->q_len > ORDO_SPREAD_LINES || p->heads / p->kv_heads * p->q_len > ORDO_SPREAD_LINES)
+        return 0;
+    const int64_t wanted = (p->batch < most ? p->batch : most) * each;
+    const int64_t room = ORDO_SPREAD_BYTES_MAX / (slot_bytes(plan) * p->kv_heads);
+    return wanted <= room ? wanted : room / ORDO_SPREAD_RUN * ORDO_SPREAD_RUN;
+}
+
 static bool cuda_forward_parts(const ordo_plan *plan, ordo_forward_parts *parts)
 {
     uint64_t tiles = 0, others = 0;
+    const uint64_t slots = (uint64_t)ordo_plan_spread_slots(plan);
     parts->ticket = PART_ALIGN;
     parts->table = ordo_plan_table_bytes(plan);
+    if (slots > 0)
+        parts->spread = ORDO_SPREAD_LIST_BYTES + /* whole parts: slots come in runs */
+                        slots * (uint64_t)(plan->problem.kv_heads * slot_bytes(plan));
     if (ordo_has_blocks(&plan->problem)) {
         const int64_t each = plan->backward_tile.q / ORDO_FORWARD_LIST_ROWS;
         return ordo_plan_query_tiles(plan, &tiles) && ordo_mul_fits(&tiles, (uint64_t)each) &&
@@ -262,8 +292,9 @@ bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes)
     if (!all_tiles(p, p->total_kv, p->kv_len, plan->forward_tile.k, &tiles) ||
         !ordo_plan_forward_parts(plan, tiles, &parts))
         return false;
-    const uint64_t sizes[] = { parts.kt,    parts.v,     parts.ready,  parts.ticket, parts.table,
-                               parts.words, parts.spans, parts.weight, parts.p,      parts.shrink };
+    const uint64_t sizes[] = { parts.kt,    parts.v,      parts.ready, parts.ticket,
+                               parts.table, parts.words,  parts.spans, parts.weight,
+                               parts.p,     parts.shrink, parts.spread };
     return add_all(bytes, sizes, sizeof sizes / sizeof *sizes);
 }
 

@@ -47,8 +47,17 @@ typedef struct ordo_forward_parts {
     uint64_t weight; /* CUDA, by phases: the factor of the outputs of each query row */
     uint64_t p;      /* CUDA, by phases: of a panel */
     uint64_t shrink; /* CUDA, by phases: one f32 per row of each key tile of p */
+    uint64_t spread; /* CUDA, keys in pages: scores of long sequences, cuda/pass/spread.h */
     ordo_phase_panels panels;
 } ordo_forward_parts;
+
+/* Key tiles of one head whose scores part `spread` holds, in whole runs: those of as many of the
+ * longest sequences as can be long at once, as far as they fit 256 MiB; 0 if no call of the plan
+ * has long ones. */
+int64_t ordo_plan_spread_slots(const ordo_plan *plan);
+
+/* Lines of a slot: rows of the query heads that share keys, rounded up to groups. */
+int64_t ordo_plan_spread_lines(const ordo_problem *problem);
 
 /* Parts of a forward pass with `tiles` key tiles in all sequences together. */
 bool ordo_plan_forward_parts(const ordo_plan *plan, uint64_t tiles, ordo_forward_parts *parts);

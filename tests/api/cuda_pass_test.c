@@ -73,13 +73,13 @@ TEST(keys_in_pages)
     check_tensor(&pass.k, f->k, 10 * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
     check_tensor(&pass.v, f->v, 10 * KV_HEADS * DIM, KV_HEADS * DIM, DIM);
     CHECK(pass.ragged.kv_lens == lens);
-    ordo_cuda_pages pages = ordo_cuda_pages_of(&f->plan->problem, &f->call);
+    ordo_cuda_pages pages = ordo_cuda_pages_of(f->plan, &f->call);
     CHECK(pages.table == table && pages.starts == lens);
     CHECK_INT(pages.table_stride, 15);
     CHECK_INT(pages.rows, 10);
     CHECK_INT(pages.count, 30);
     f->call.page_table_stride = 16;
-    pages = ordo_cuda_pages_of(&f->plan->problem, &f->call);
+    pages = ordo_cuda_pages_of(f->plan, &f->call);
     CHECK_INT(pages.table_stride, 16);
     close_fixture(f);
 }

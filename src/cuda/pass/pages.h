@@ -4,12 +4,14 @@
 #define CUDA_PASS_PAGES_H
 
 #include "cuda/pass/pass.h"
+#include "cuda/pass/spread.h"
 
 typedef struct ordo_cuda_pages {
     const int32_t *table;  /* (sequence, column / rows): a page, on the device; NULL: no pages */
     int64_t table_stride;  /* from a sequence to the next */
     int32_t rows, count;   /* rows of a page; pages of k and v */
     const int32_t *starts; /* the first stored column of each sequence, on the device; NULL: 0 */
+    ordo_cuda_spread spread;
 } ordo_cuda_pages;
 
 /* Rows of all query heads of a group that the kernel for pages takes together: the largest group.
