@@ -1,6 +1,6 @@
 /* paging_test.c: passes over keys in pages, and over what a window's cache keeps, have the bits of
  * the rows of one training pass over the whole sequence. */
-enum { SEQUENCES = 3, MOST = 300, PAGE_MOST = 300, GROUP_MOST = 4, CASES = 100 };
+enum { SEQUENCES = 3, PAGE_MOST = 300, GROUP_MOST = 4, CASES = 100, most_keys = 300 };
 
 #include "sampler.h"
 
@@ -184,7 +184,7 @@ TEST(refused_by_name_before_anything_is_written)
            " -1: expected 0..");
     REFUSE(s.starts[1] = s.kv_lens[1] + 1, SHAPE, "kv_starts[1]");
     REFUSE(s.starts[1] = -1, SHAPE, "kv_starts[1] -1");
-    REFUSE(s.kv_lens[2] = MOST + 1, SHAPE, "kv_lens[2] 301");
+    REFUSE(s.kv_lens[2] = most_keys + 1, SHAPE, "kv_lens[2] 301");
 }
 
 TEST(no_backward_pass)

@@ -1,5 +1,6 @@
 /* sampler.h: a training pass over sequences, and what a sampler has of it: the last rows of a part
- * of each, with keys in pages or with those that a window's cache keeps. */
+ * of each, with keys in pages or with those that a window's cache keeps. No sequence is longer than
+ * the test's `most_keys`. */
 #ifndef TESTS_CPU_SAMPLER_H
 #define TESTS_CPU_SAMPLER_H
 
@@ -75,7 +76,7 @@ static inline void train(training *t, ordo_backend backend, ordo_dtype dtype, ui
     if (!call.sink)
         t->sink[0] = NAN; /* none */
     for (int b = 0; b < SEQUENCES; b++) {
-        const size_t rows = (size_t)(t->length[b] = check_between(seed, 1, MOST));
+        const size_t rows = (size_t)(t->length[b] = check_between(seed, 1, most_keys));
         p->q_len = p->kv_len = t->length[b];
         call.q.data = t->q[b] = draw(seed, dtype, rows * (size_t)(p->heads * p->head_dim));
         call.k.data = t->k[b] = draw(seed, dtype, rows * (size_t)(p->kv_heads * p->head_dim));
@@ -121,9 +122,10 @@ static inline void store(const sampling *s, const ordo_tensor *t, const uint16_t
 static inline void draw_lengths(sampling *s, const training *t, uint64_t *seed)
 {
     const ordo_problem *p = &t->problem;
+    const int64_t most = s->problem.q_len;
     for (int b = 0; b < SEQUENCES; b++) {
         s->end[b] = check_between(seed, 1, t->length[b]);
-        s->rows[b] = check_between(seed, 0, s->end[b] < 70 ? s->end[b] : 70);
+        s->rows[b] = check_between(seed, 0, s->end[b] < most ? s->end[b] : most);
         const int64_t hidden = s->end[b] - s->rows[b] - p->window.left;
         s->starts[b] = p->window.on && hidden > 0 ? (int32_t)check_between(seed, 0, hidden) : 0;
         s->q_lens[b] = (int32_t)s->rows[b];
@@ -138,7 +140,7 @@ static inline void open_pages(sampling *s, const training *t, uint64_t *seed)
     ordo_problem *p = &s->problem;
     const int64_t rows =
         check_between(seed, 0, 2) ? check_between(seed, 1, 40) : check_between(seed, 1, PAGE_MOST);
-    const int64_t columns = (MOST + rows - 1) / rows, pages = SEQUENCES * columns + 2;
+    const int64_t columns = (most_keys + rows - 1) / rows, pages = SEQUENCES * columns + 2;
     p->paging = (ordo_paging) { rows, pages, columns };
     const int64_t more = check_between(seed, 0, 2); /* entries of a line that are no columns */
     s->call.page_table_stride = more ? columns + more : 0;
@@ -201,11 +203,12 @@ static inline void sample(sampling *s, const training *t, bool paged, uint64_t *
 {
     *s = (sampling) { .problem = t->problem, .call = ORDO_CALL_INIT };
     ordo_problem *p = &s->problem;
+    const int64_t few = 16 / (p->heads / p->kv_heads); /* as many rows as kernels for few take */
+    p->q_len = check_between(seed, 0, 1) ? few > 0 ? few : 1 : 70;
     draw_lengths(s, t, seed);
     p->layout = paged && check_between(seed, 0, 1) ? ORDO_PADDED : ORDO_PACKED;
     p->batch = SEQUENCES;
-    p->q_len = 70;
-    p->kv_len = MOST;
+    p->kv_len = most_keys;
     if (p->layout == ORDO_PACKED)
         p->total_q = s->cu_q[SEQUENCES];
     if (paged)
