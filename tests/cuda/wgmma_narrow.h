@@ -1,5 +1,5 @@
-/* wgmma_narrow.h: steps of 8 and 16 columns, and of 32 with A from registers, which no kernel of
- * the library has, beside those of sm90/wgmma.h: step<F16>(d, from, by, adds) with lines of B that
+/* wgmma_narrow.h: steps of 8 and 16 columns, which no kernel of the library has, beside those of
+ * sm90/wgmma.h: step<F16>(d, from, by, adds) with lines of B that
  * are its columns. */
 #ifndef TESTS_CUDA_WGMMA_NARROW_H
 #define TESTS_CUDA_WGMMA_NARROW_H
@@ -14,7 +14,6 @@ WGMMA_SS(4, WGMMA_ACC4, "8", WGMMA_NAMES4, "%4", "%5", "%6", "%7, %8")
 WGMMA_SS(8, WGMMA_ACC8, "16", WGMMA_NAMES8, "%8", "%9", "%10", "%11, %12")
 WGMMA_RS(4, WGMMA_ACC4, "8", WGMMA_NAMES4, "{%4, %5, %6, %7}", "%8", "%9", "%10")
 WGMMA_RS(8, WGMMA_ACC8, "16", WGMMA_NAMES8, "{%8, %9, %10, %11}", "%12", "%13", "%14")
-WGMMA_RS(16, WGMMA_ACC16, "32", WGMMA_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22")
 
 template <bool F16, int N>
 __device__ static void step(float (&d)[N], uint64_t from, uint64_t by, int adds)

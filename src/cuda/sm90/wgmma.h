@@ -103,6 +103,7 @@ WGMMA_SS(128, WGMMA_ACC128, "256", WGMMA_NAMES128, "%128", "%129", "%130", "%131
         WGMMA_PRODUCT(accumulators, n, names, a_, b_, add_, transposed, "r"(a[0]), "r"(a[1]),      \
                       "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));                  \
     }
+WGMMA_RS(16, WGMMA_ACC16, "32", WGMMA_NAMES16, "{%16, %17, %18, %19}", "%20", "%21", "%22")
 WGMMA_RS(32, WGMMA_ACC32, "64", WGMMA_NAMES32, "{%32, %33, %34, %35}", "%36", "%37", "%38")
 WGMMA_RS(64, WGMMA_ACC64, "128", WGMMA_NAMES64, "{%64, %65, %66, %67}", "%68", "%69", "%70")
 WGMMA_RS(96, WGMMA_ACC96, "192", WGMMA_NAMES96, "{%96, %97, %98, %99}", "%100", "%101", "%102")

@@ -31,6 +31,9 @@ struct ordo_decode_args : ordo_forward_args {
         copy_shift; /* keys of one copy, as a power of 2: divide those of a page and of a tile */
 };
 
+/* Columns of V that a block of the last kernel in spread.h multiplies. */
+enum { ORDO_SPREAD_SLICE = 32 };
+
 /* What happens to scores before the softmax. */
 typedef enum ordo_forward_rule {
     ORDO_RULE_ANY,      /* `has_rule` and `rule` say it at run time: the varlen kernel */

@@ -256,6 +256,7 @@ __global__ void __launch_bounds__(decode_threads<GATHER>, 1)
         mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, lane);
         decode_epilogue<D, F16>(args, unit, rows, state, o);
     }
+    grid_wait(); /* the kernels before, beside which it may run: so the repair comes after them */
 }
 
 template <int D, bool F16, bool GATHER> static ordo_forward_instance forward_decode_instance(void)

@@ -51,26 +51,21 @@ template <int D> struct decode_shape {
     typedef shared_ring<decode_record, RECORDS, RECORD> records;
 };
 
-/* Unit number `unit`. Those of a sequence's last queries, which see most, come first. */
+/* Queries of a sequence from `query` on, and a key head. */
 template <int D>
-ORDO_DEVICE void decode_describe(const ordo_decode_args &args, int unit, decode_record &to)
+ORDO_DEVICE void decode_describe_queries(const ordo_decode_args &args, const ordo_cuda_sequence &s,
+                                         int query, decode_record &to)
 {
     enum { COLUMNS = decode_shape<D>::COLUMNS };
-    const int tile = unit / args.run.kv_heads;
-    to.sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_FORWARD, tile);
-    to.key_head = unit % args.run.kv_heads;
-    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, to.sequence);
-    const int tiles = (s.q_len + args.queries - 1) / args.queries;
     to.batch = s.batch;
     to.q_row = s.q_row;
     to.kv_row = s.kv_row;
-    to.query = (s.forward_tile + tiles - 1 - tile) * args.queries;
+    to.query = query;
     to.queries = min(args.queries, s.q_len - to.query);
     to.low = s.low;
     to.high = s.high;
     to.kv_len = s.kv_len;
     to.diagonal = s.diagonal;
-    to.shared = tiles > 1;
     to.lse = s.lse;
     to.lost_from = INT32_MAX;
     to.lost_to = 0;
@@ -80,6 +75,19 @@ ORDO_DEVICE void decode_describe(const ordo_decode_args &args, int unit, decode_
     const bool sees_nothing = to.to <= to.from; /* walks one key tile and masks all of it */
     to.first = sees_nothing ? 0 : to.from / COLUMNS;
     to.last = sees_nothing ? 0 : (to.to - 1) / COLUMNS;
+}
+
+/* Unit number `unit`. Those of a sequence's last queries, which see most, come first. */
+template <int D>
+ORDO_DEVICE void decode_describe(const ordo_decode_args &args, int unit, decode_record &to)
+{
+    const int tile = unit / args.run.kv_heads;
+    to.sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_FORWARD, tile);
+    to.key_head = unit % args.run.kv_heads;
+    const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, to.sequence);
+    const int tiles = (s.q_len + args.queries - 1) / args.queries;
+    to.shared = tiles > 1;
+    decode_describe_queries<D>(args, s, (s.forward_tile + tiles - 1 - tile) * args.queries, to);
 }
 
 /* What a lane of a warp copies of a tile: piece number `lane` if that is first .. end - 1, of those
@@ -209,7 +217,13 @@ ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem, int warp)
                                                                  args.batch.sequences);
     pipeline_state<Z::STAGES> k_at, v_at;
     k_at.parity = v_at.parity = 1;
-    int ticket = blockIdx.x;
+    /* Beside the kernels in spread.h blocks start late: units are no block's by number. */
+    const bool late = args.pages.spread.slots > 0;
+    const auto draw = [&] {
+        const int next = lane == 0 ? atomicAdd(args.ticket, 1) : 0;
+        return __shfl_sync(~0u, next, 0);
+    };
+    int ticket = warp == 0 && late ? draw() : (int)blockIdx.x;
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         decode_record unit = {};
@@ -253,9 +267,7 @@ ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem, int warp)
             return;
         if (warp == 0) {
             decode_load_q<D>(args, unit, Z::Q + q_stage * Z::Q_BYTES, q_full, evict_first);
-            if (lane == 0)
-                ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
-            ticket = __shfl_sync(~0u, ticket, 0);
+            ticket = (late ? 0 : (int)gridDim.x) + draw();
         }
         for (int tile = unit.last; tile >= unit.first; tile--) {
             if (tile > unit.first)

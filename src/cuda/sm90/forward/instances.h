@@ -51,6 +51,38 @@
     INSTANCE(gather_192_f16, forward_decode<192, true, true>)                                      \
     INSTANCE(gather_256_bf16, forward_decode<256, false, true>)                                    \
     INSTANCE(gather_256_f16, forward_decode<256, true, true>)                                      \
+    /* long sequences of such passes: by key tiles (128 to head size 128, then 64) if head sizes   \
+     * do not matter */                                                                            \
+    INSTANCE(spread_choose_128, spread_choose<128>)                                                \
+    INSTANCE(spread_choose_256, spread_choose<256>)                                                \
+    INSTANCE(spread_scores_64_bf16, spread_scores<64, false, false>)                               \
+    INSTANCE(spread_scores_64_f16, spread_scores<64, true, false>)                                 \
+    INSTANCE(spread_scores_128_bf16, spread_scores<128, false, false>)                             \
+    INSTANCE(spread_scores_128_f16, spread_scores<128, true, false>)                               \
+    INSTANCE(spread_scores_192_bf16, spread_scores<192, false, false>)                             \
+    INSTANCE(spread_scores_192_f16, spread_scores<192, true, false>)                               \
+    INSTANCE(spread_scores_256_bf16, spread_scores<256, false, false>)                             \
+    INSTANCE(spread_scores_256_f16, spread_scores<256, true, false>)                               \
+    INSTANCE(spread_gather_64_bf16, spread_scores<64, false, true>)                                \
+    INSTANCE(spread_gather_64_f16, spread_scores<64, true, true>)                                  \
+    INSTANCE(spread_gather_128_bf16, spread_scores<128, false, true>)                              \
+    INSTANCE(spread_gather_128_f16, spread_scores<128, true, true>)                                \
+    INSTANCE(spread_gather_192_bf16, spread_scores<192, false, true>)                              \
+    INSTANCE(spread_gather_192_f16, spread_scores<192, true, true>)                                \
+    INSTANCE(spread_gather_256_bf16, spread_scores<256, false, true>)                              \
+    INSTANCE(spread_gather_256_f16, spread_scores<256, true, true>)                                \
+    INSTANCE(spread_weights_128_bf16, spread_weights<128, false>)                                  \
+    INSTANCE(spread_weights_128_f16, spread_weights<128, true>)                                    \
+    INSTANCE(spread_weights_256_bf16, spread_weights<256, false>)                                  \
+    INSTANCE(spread_weights_256_f16, spread_weights<256, true>)                                    \
+    INSTANCE(spread_values_128_bf16, spread_values<128, false, false>)                             \
+    INSTANCE(spread_values_128_f16, spread_values<128, true, false>)                               \
+    INSTANCE(spread_values_256_bf16, spread_values<256, false, false>)                             \
+    INSTANCE(spread_values_256_f16, spread_values<256, true, false>)                               \
+    INSTANCE(spread_picked_128_bf16, spread_values<128, false, true>)                              \
+    INSTANCE(spread_picked_128_f16, spread_values<128, true, true>)                                \
+    INSTANCE(spread_picked_256_bf16, spread_values<256, false, true>)                              \
+    INSTANCE(spread_picked_256_f16, spread_values<256, true, true>)                                \
     /* element masks */                                                                            \
     INSTANCE(seen_64_bf16, forward_varlen<64, 64, false, true, true>)                              \
     INSTANCE(seen_64_f16, forward_varlen<64, 64, true, true, true>)                                \

@@ -3,9 +3,10 @@
 #ifndef CUDA_SM90_FORWARD_LAUNCH_H
 #define CUDA_SM90_FORWARD_LAUNCH_H
 
-#include "cuda/sm90/forward/decode.h"
 #include "cuda/sm90/forward/dense.h"
 #include "cuda/sm90/forward/instances.h"
+#include "cuda/sm90/forward/spread_scores.h"
+#include "cuda/sm90/forward/spread_values.h"
 #include "cuda/sm90/forward/varlen.h"
 
 /* The dense kernel. At head size 64 registers do not suffice for making bits. */
@@ -48,6 +49,30 @@ template <int D, bool F16, bool GATHER>
 static ordo_forward_instance forward_decode(ordo_keep_source, ordo_forward_rule)
 {
     return forward_decode_instance<D, F16, GATHER>();
+}
+
+/* The kernels for its long sequences. */
+template <int D> static ordo_forward_instance spread_choose(ordo_keep_source, ordo_forward_rule)
+{
+    return spread_choose_instance<D>();
+}
+
+template <int D, bool F16, bool GATHER>
+static ordo_forward_instance spread_scores(ordo_keep_source, ordo_forward_rule)
+{
+    return spread_scores_instance<D, F16, GATHER>();
+}
+
+template <int D, bool F16>
+static ordo_forward_instance spread_weights(ordo_keep_source, ordo_forward_rule)
+{
+    return spread_weights_instance<D, F16>();
+}
+
+template <int D, bool F16, bool GATHER>
+static ordo_forward_instance spread_values(ordo_keep_source, ordo_forward_rule)
+{
+    return spread_values_instance<D, F16, GATHER>();
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

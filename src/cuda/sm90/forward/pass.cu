@@ -44,13 +44,19 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 #define INSTANCE(NAME)                                                                             \
     (pass->f16 ? ordo_forward_##NAME##_f16(source, rule) : ordo_forward_##NAME##_bf16(source, rule))
 
+/* Whether keys are copied line by line. */
+static bool gathers(const ordo_cuda_pages *pages)
+{
+    return copy_shift_of(pages, 1 << ENGINE_SHIFT) < ENGINE_SHIFT;
+}
+
 static ordo_forward_instance decode_instance_of(const ordo_cuda_pass *pass,
                                                 const ordo_cuda_pages *pages)
 {
     const ordo_keep_source source = ORDO_KEEP_NONE;
     const ordo_forward_rule rule = ORDO_RULE_ANY;
     const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
-    if (copy_shift_of(pages, 1 << ENGINE_SHIFT) < ENGINE_SHIFT)
+    if (gathers(pages))
         return dim <= 64    ? INSTANCE(gather_64)
                : dim <= 128 ? INSTANCE(gather_128)
                : dim <= 192 ? INSTANCE(gather_192)
@@ -59,6 +65,38 @@ static ordo_forward_instance decode_instance_of(const ordo_cuda_pass *pass,
            : dim <= 128 ? INSTANCE(decode_128)
            : dim <= 192 ? INSTANCE(decode_192)
                         : INSTANCE(decode_256);
+}
+
+/* The kernels of spread.h, in their order. */
+typedef struct spread_instances {
+    ordo_forward_instance choose, scores, weights, values;
+} spread_instances;
+
+static spread_instances spread_instances_of(const ordo_cuda_pass *pass,
+                                            const ordo_cuda_pages *pages)
+{
+    const ordo_keep_source source = ORDO_KEEP_NONE;
+    const ordo_forward_rule rule = ORDO_RULE_ANY;
+    const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
+    const bool small = dim <= 128, gather = gathers(pages);
+    spread_instances all;
+    all.choose = small ? ordo_forward_spread_choose_128(source, rule)
+                       : ordo_forward_spread_choose_256(source, rule);
+    all.weights = small ? INSTANCE(spread_weights_128) : INSTANCE(spread_weights_256);
+    if (gather) {
+        all.scores = dim <= 64    ? INSTANCE(spread_gather_64)
+                     : dim <= 128 ? INSTANCE(spread_gather_128)
+                     : dim <= 192 ? INSTANCE(spread_gather_192)
+                                  : INSTANCE(spread_gather_256);
+        all.values = small ? INSTANCE(spread_picked_128) : INSTANCE(spread_picked_256);
+        return all;
+    }
+    all.scores = dim <= 64    ? INSTANCE(spread_scores_64)
+                 : dim <= 128 ? INSTANCE(spread_scores_128)
+                 : dim <= 192 ? INSTANCE(spread_scores_192)
+                              : INSTANCE(spread_scores_256);
+    all.values = small ? INSTANCE(spread_values_128) : INSTANCE(spread_values_256);
+    return all;
 }
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
@@ -121,6 +159,38 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
 }
 
+/* Long sequences: kernels that start early, each waits for the one before. `v`, `stored`: of the
+ * map of v. */
+static ordo_status launch_spread(const ordo_decode_args *decode, const ordo_cuda_tensor *v,
+                                 ordo_cuda_lengths stored)
+{
+    const ordo_cuda_pages *pages = &decode->pages;
+    const ordo_run *run = &decode->run;
+    const spread_instances kernels = spread_instances_of(decode, pages);
+    const int32_t most = (ORDO_SPREAD_UNITS - 1) / run->kv_heads; /* sequences */
+    const int32_t slices = (decode->v_head_dim + ORDO_SPREAD_SLICE - 1) / ORDO_SPREAD_SLICE;
+    const unsigned units =
+        (unsigned)((run->sequences < most ? run->sequences : most) * run->kv_heads * slices);
+    const int64_t runs = (int64_t)pages->spread.slots / ORDO_SPREAD_RUN * run->kv_heads;
+    ordo_decode_args args = *decode;
+    int blocks = 0;
+    CUDA_TRY(ordo_cuda_blocks(run->workers, INT32_MAX, &blocks));
+    CUDA_TRY(ordo_cuda_map_slices(&args.map.v, v, stored, ORDO_SPREAD_SLICE, 1 << args.copy_shift));
+    const struct {
+        const ordo_forward_instance *kernel;
+        unsigned blocks;
+    } launches[] = { { &kernels.choose, 1 },
+                     { &kernels.scores, (unsigned)blocks },
+                     { &kernels.weights, (unsigned)(runs < 8 * blocks ? runs : 8 * blocks) },
+                     { &kernels.values, units } };
+    for (const auto &next : launches) {
+        const ordo_cuda_grid grid = { next.blocks, next.kernel->threads, next.kernel->shared_bytes,
+                                      ORDO_LAUNCH_EARLY };
+        CUDA_TRY(ordo_cuda_launch(next.kernel->kernel, &args, grid, args.stream));
+    }
+    return ORDO_OK;
+}
+
 static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
                                  const ordo_forward_instance *kernel, int32_t queries)
 {
@@ -148,8 +218,11 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(run->workers, run->kv_heads * tiles, &blocks));
     CUDA_TRY(clear_ticket(pass));
+    const bool spread = args.pages.spread.slots > 0;
+    if (spread)
+        CUDA_TRY(launch_spread(&args, &pass->v, values));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
-                                  ORDO_LAUNCH_PLAIN };
+                                  spread ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
 }
 
