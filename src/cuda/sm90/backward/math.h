@@ -276,14 +276,16 @@ struct backward_math {
         uint2 even[Z::ROWS / 16], odd[Z::ROWS / 16];
     };
 
-    /* Those of step j, if it is `there` and its tile partial. Queries that do not exist have the
-     * bits of the last sixteen; they are hidden anyway. */
-    __device__ __forceinline__ element_bits load_elements(uint32_t j, bool there,
-                                                          const ordo_cuda_block_mask &blocks) const
+    /* Calls f(k, address) for the words of each sixteen queries k of step j, if it is `there` and
+     * its tile partial. Queries that do not exist have those of the last sixteen; they are hidden
+     * anyway.
+     */
+    template <typename F>
+    __device__ __forceinline__ void each_words(uint32_t j, bool there,
+                                               const ordo_cuda_block_mask &blocks, F f) const
     {
-        element_bits bits = {};
         if (!there || !(special(j) & STEP_PARTIAL))
-            return bits;
+            return;
         const uint32_t x = opaque((uint32_t)thread);
         const uint32_t place = (uint32_t)load_shared(step_at(j) + Z::STEP_OWN);
         const char *from = (const char *)blocks.bits + (int64_t)place * KEEP_BLOCK_BYTES +
@@ -291,11 +293,29 @@ struct backward_math {
         const int rows = rows_of(j);
 #pragma unroll
         for (int k = 0; k < Z::ROWS / 16; k++) {
-            bits.even[k] = __ldg((const uint2 *)from);
-            bits.odd[k] = __ldg((const uint2 *)from + 4);
+            f(k, from);
             if (rows > 16 * k + 16)
                 from += (int64_t)blocks.bits_across * KEEP_BLOCK_BYTES;
         }
+    }
+
+    /* Has the words of step j brought to the first cache: loaded that early they cost registers. */
+    __device__ __forceinline__ void expect_elements(uint32_t j, bool there,
+                                                    const ordo_cuda_block_mask &blocks) const
+    {
+        each_words(j, there, blocks, [](int, const char *from) {
+            asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
+        });
+    }
+
+    __device__ __forceinline__ element_bits load_elements(uint32_t j, bool there,
+                                                          const ordo_cuda_block_mask &blocks) const
+    {
+        element_bits bits = {};
+        each_words(j, there, blocks, [&](int k, const char *from) {
+            bits.even[k] = __ldg((const uint2 *)from);
+            bits.odd[k] = __ldg((const uint2 *)from + 4);
+        });
         return bits;
     }
 

@@ -194,16 +194,20 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
             row_softmax(s, top[1], args.scale_log2, state, 1);
         };
 
+        auto look_on = [&] { /* the same for one that is at hand next */
+                             look();
+                             if (ELEMENTS && is(LISTED_PARTIAL))
+                                 bits = listed_bits(args, record, more, first + warp * 16, tile);
+        };
+
         keep.begin(record, first + warp * 16, tile);
-        look();
+        look_on();
         issue_scores();
         wgmma_commit(); /* no outputs yet */
         auto step = [&](auto whole) {
             const int distance = away();
             const float slope = record.slope * args.rule.slope;
             keep.next(record, row, tile, tile == begun);
-            if (ELEMENTS && is(LISTED_PARTIAL))
-                bits = listed_bits(args, record, more, first + warp * 16, tile);
             wgmma_wait<1>();
             wgmma_pin(s);
             mbar_arrive_warp(k_empty(), lane);
@@ -222,7 +226,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         };
         auto issue = [&] {
             keep.take(record, tile);
-            look();
+            look_on();
             named_sync(PINGPONG + mine, 256);
             issue_scores();
             issue_outputs();
