@@ -84,10 +84,7 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
                          ", %s: backend %s expects at most %d; backend cpu runs it",
                          p->head_dim, p->v_head_dim, lists_name(p),
                          ordo_backend_name(plan->backend), most);
-    if (p->seen.on && p->dtype == ORDO_F16 && plan->backend == ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dtype f16, seen: backend cuda expects bf16, whose kernels have run on a "
-                         "device; backend cpu runs f16");
+backend cpu runs f16");
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
         ORDO_TRY(check_cuda_pages(p));
     if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)

@@ -51,8 +51,7 @@ refuses 2 "--seen: the plan has an element mask" run --plan "$("$ORDO" plan --se
 refuses 2 "--seen: the plan has no element mask" run --plan "$("$ORDO" plan --seq 64 --line)" --seen 0.5
 refuses 3 "order shift, seen" plan --seq 512 --order shift --seen 0.5
 refuses 3 "v_head_dim 136, seen: backend cuda expects at most 128" plan --seq 512 --dim 136 --dtype bf16 --machine h200 --seen 0.5
-refuses 3 "dtype f16, seen: backend cuda expects bf16" plan --seq 512 --dtype f16 --machine h200 --seen 0.5
-status 0 plan --seq 512 --dtype bf16 --machine h200 --seen 0.5
+status 0 plan --seq 512 --dtype f16 --machine h200 --seen 0.5
 status 0 plan --seq 512 --dtype bf16 --machine h200 --device emulator --seen 0.5
 
 refuses 2 "--seen and --block-mask" plan --seq 512 --seen 0.5 --block-mask chunk:128

@@ -213,8 +213,6 @@ class Case:
             return "No available kernel"  # PyTorch's words: its flash backend takes no mask
         if self.device == "cuda" and self.values["seen"] == "given" and widest > 128:
             return "seen: backend cuda expects at most 128"
-        if self.device == "cuda" and self.values["seen"] == "given" and self.dtype == torch.float16:
-            return "dtype f16, seen: backend cuda expects bf16"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
         if self.device == "cuda" and self.bias is not None:
