@@ -2,9 +2,10 @@
  * words into the keep bits of 32 columns at once. Integers only; base/keep.h is the definition.
  *
  * A lane makes the words of rows r and r + 8 of a block of 16 x 128, which are adjacent in storage.
- * The threshold's lowest bits that are 0 leave nothing of the words drawn for them. A kernel has a
- * loop for each threshold of a usual p, where one instruction combines two words, and two for any
- * other. */
+ * The threshold's lowest bits that are 0 leave nothing of the words drawn for them. There is a loop
+ * for each threshold of a usual p, where one instruction combines two words, and two for any other.
+ * With seven rounds usual ones have a kernel each: among other loops one begins later by half a
+ * microsecond. */
 #include <cuda_runtime.h>
 
 #include "cuda/ops/dropout.h"
@@ -104,16 +105,17 @@ ORDO_DEVICE void make_piece(const bits_args &args, const round_keys<ROUNDS> &key
 
 /* Thresholds that have a loop, without their lowest zeros: of p = 0.05, 0.1, 0.15, 0.17, 0.2, 0.25,
  * 0.3 and 0.5 in 8 bits, and 0.1 in 4; the last two are for any. */
-#define LOOPS(LOOP)                                                                                \
+#define USUAL_LOOPS(LOOP)                                                                          \
     LOOP(8, 243)                                                                                   \
     LOOP(7, 115)                                                                                   \
-    LOOP(7, 109)                                                                                   \
-    LOOP(6, 53) LOOP(8, 205) LOOP(2, 3) LOOP(8, 179) LOOP(1, 1) LOOP(3, 7) LOOP(4, 0) LOOP(8, 0)
+    LOOP(7, 109) LOOP(6, 53) LOOP(8, 205) LOOP(2, 3) LOOP(8, 179) LOOP(1, 1)
+#define OTHER_LOOPS(LOOP) LOOP(3, 7) LOOP(4, 0) LOOP(8, 0)
 
 #define NUMBER_OF(WORDS, THRESHOLD) LOOP_##WORDS##_##THRESHOLD,
-enum { LOOPS(NUMBER_OF) };
+enum { USUAL_LOOPS(NUMBER_OF) OTHER_LOOPS(NUMBER_OF) ANY_LOOP };
 
-template <int ROUNDS>
+/* LOOP: the one that the kernel has; ANY_LOOP: all of them. */
+template <int ROUNDS, int LOOP>
 static __global__ void __launch_bounds__(128, 8)
     sliced_kernel(const __grid_constant__ bits_args args)
 {
@@ -123,10 +125,11 @@ static __global__ void __launch_bounds__(128, 8)
     for (; unit < args.units; unit += warps) {
         const piece x = piece_at(args, unit, lane);
         const round_keys<ROUNDS> keys(keep, x.bh);
-        switch (args.loop) {
+        switch (LOOP == ANY_LOOP ? args.loop : LOOP) {
 #define CASE_OF(WORDS, THRESHOLD)                                                                  \
     case LOOP_##WORDS##_##THRESHOLD: make_piece<ROUNDS, WORDS, THRESHOLD>(args, keys, x); break;
-            LOOPS(CASE_OF)
+            USUAL_LOOPS(CASE_OF)
+            OTHER_LOOPS(CASE_OF)
         }
     }
 }
@@ -232,9 +235,12 @@ static bits_kernel choose(const ordo_keep *keep, bits_args *args)
     static const struct {
         int words;
         uint32_t threshold; /* 0: any */
+        bits_kernel kernel; /* with seven rounds */
     } loops[] = {
-#define ROW_OF(WORDS, THRESHOLD) { WORDS, THRESHOLD },
-        LOOPS(ROW_OF)
+#define USUAL_ROW(WORDS, THRESHOLD)                                                                \
+    { WORDS, THRESHOLD, sliced_kernel<7, LOOP_##WORDS##_##THRESHOLD> },
+#define OTHER_ROW(WORDS, THRESHOLD) { WORDS, THRESHOLD, sliced_kernel<7, ANY_LOOP> },
+        USUAL_LOOPS(USUAL_ROW) OTHER_LOOPS(OTHER_ROW)
     };
     int zeros = 0;
     while (!(keep->threshold >> zeros & 1))
@@ -252,7 +258,7 @@ static bits_kernel choose(const ordo_keep *keep, bits_args *args)
     for (int i = 0; i < keep->bits && i < ORDO_SLICED_WORDS; i++)
         args->sliced.select[ORDO_SLICED_WORDS - 1 - i] =
             keep->threshold >> (keep->bits - 1 - i) & 1 ? ~0u : 0;
-    return keep->rounds == 7 ? sliced_kernel<7> : sliced_kernel<10>;
+    return keep->rounds == 7 ? loops[args->loop].kernel : sliced_kernel<10, ANY_LOOP>;
 }
 
 /* Where a band leaves rows different numbers of blocks, long lines come first, the longest in two
