@@ -18,8 +18,9 @@ static inline ordo_rows host_rows(const ordo_cuda_pass *p, const int32_t *ends,
     return ordo_packed_rows(*largest, ends[b + 1], rows, longest);
 }
 
-/* Arrays of the pass are the host's; `table` has room for batch.sequences + 1. */
-static inline void host_table(const ordo_cuda_pass *p, ordo_cuda_sequence *table)
+/* Arrays of the pass are the host's; `table` has room for batch.sequences + 1. `few`: as in
+ * ordo_sequence_counts(). */
+static inline void host_table_apart(const ordo_cuda_pass *p, int32_t few, ordo_cuda_sequence *table)
 {
     const ordo_cuda_ragged *r = &p->ragged;
     const int32_t count = p->batch.sequences;
@@ -35,7 +36,7 @@ static inline void host_table(const ordo_cuda_pass *p, ordo_cuda_sequence *table
                 host_rows(p, r->cu_kv, r->kv_lens, b, p->kv_rows, p->run.band.kv_len, &kv_end);
             s = ordo_sequence_of(p, b, q, kv);
         }
-        const ordo_counts more = ordo_sequence_counts(p, &s);
+        const ordo_counts more = ordo_sequence_counts(p, few, &s);
         s.forward_tile = sum.forward_tile;
         s.query_tile = sum.query_tile;
         s.key_tile = sum.key_tile;
@@ -46,6 +47,11 @@ static inline void host_table(const ordo_cuda_pass *p, ordo_cuda_sequence *table
         sum.key_tile += more.key_tile;
         sum.keep += more.keep;
     }
+}
+
+static inline void host_table(const ordo_cuda_pass *p, ordo_cuda_sequence *table)
+{
+    host_table_apart(p, 0, table);
 }
 
 #endif

@@ -145,7 +145,7 @@ static size_t check_carried(two_sided &t, dice &d)
     device.carry = 0u | ORDO_CARRY_IN | ORDO_CARRY_OUT;
     device.dq.data = device.dk.data = device.dv.data = NULL;
     pass = make_pass(t, ORDO_BACKWARD, device);
-    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
+    must_ordo(ordo_cuda_sequences(&pass, 0), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
     must_ordo(ordo_repair_backward(&pass), ordo_cuda_why());
@@ -171,7 +171,7 @@ static void check_pass(uint32_t seed)
     ordo_call host = host_call(t), device = device_call(t, false);
     must_ordo(ordo_ref_forward(&t.plan->problem, &host), "ref");
     pass = make_pass(t, ORDO_FORWARD, device);
-    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
+    must_ordo(ordo_cuda_sequences(&pass, 0), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_forward(&pass), ordo_cuda_why());
     must_ordo(ordo_repair_forward(&pass, NULL), ordo_cuda_why());
@@ -181,7 +181,7 @@ static void check_pass(uint32_t seed)
     device = device_call(t, true);
     must_ordo(ordo_ref_backward(&t.plan->problem, &host), "ref");
     pass = make_pass(t, ORDO_BACKWARD, device);
-    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
+    must_ordo(ordo_cuda_sequences(&pass, 0), ordo_cuda_why());
     MUST(cudaMemcpy(pass.ticket + ORDO_NOT_FINITE, &one, sizeof one, cudaMemcpyHostToDevice));
     must_ordo(ordo_cuda_clear_backward(&pass), ordo_cuda_why());
     must_ordo(ordo_repair_backward(&pass), ordo_cuda_why());
@@ -232,7 +232,7 @@ static void check_table(dice &d, int batch, bool packed, int kind)
     (packed ? pass.ragged.cu_q : pass.ragged.q_lens) = memory.up(q);
     (packed ? pass.ragged.cu_kv : pass.ragged.kv_lens) = memory.up(kv);
     pass.table = memory.up(std::vector<ordo_cuda_sequence>(batch + 1));
-    must_ordo(ordo_cuda_sequences(&pass), ordo_cuda_why());
+    must_ordo(ordo_cuda_sequences(&pass, 0), ordo_cuda_why());
     const std::vector<ordo_cuda_sequence> got = case_download(pass.table, batch + 1);
     int wrong = 0;
     for (int b = 0; b <= batch; b++) {

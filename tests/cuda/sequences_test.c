@@ -159,6 +159,31 @@ TEST(tiles_are_counted_and_found)
     }
 }
 
+/* A pass in two kernels: a sequence has tiles of one of them. */
+TEST(few_and_many_queries_are_counted_apart)
+{
+    enum { FEW = 64 };
+    trial t = { 0 };
+    int64_t few = 0, many = 0;
+    draw_lengths(&t, 78);
+    t.q_lens[1] = 0, t.q_lens[2] = FEW, t.q_lens[3] = FEW + 1;
+    open_trial(&t, problem_of(ORDO_PADDED));
+    t.pass.ragged.forward_rows = 16;
+    host_table_apart(&t.pass, FEW, t.table);
+    for (int32_t b = 0; b <= BATCH; b++) {
+        CHECK_INT(t.table[b].forward_tile, few);
+        CHECK_INT(t.table[b].query_tile, many);
+        if (b == BATCH)
+            break;
+        for (int32_t i = 0; t.q_lens[b] <= FEW && i < (t.q_lens[b] + 15) / 16; i++, few++)
+            CHECK_INT(ordo_batch_find(&t.pass.batch, ORDO_BEFORE_FORWARD, few), b);
+        for (int32_t i = 0; t.q_lens[b] > FEW && i < (t.q_lens[b] + 127) / 128; i++, many++)
+            CHECK_INT(ordo_batch_find(&t.pass.batch, ORDO_BEFORE_QUERY, many), b);
+    }
+    CHECK(few > 0 && many > 0);
+    ordo_plan_destroy(t.plan);
+}
+
 /* Bits and ids as ordo_dropout_fill() stores and keys them. */
 TEST(bits_are_where_they_are_stored)
 {

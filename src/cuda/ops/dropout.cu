@@ -216,7 +216,7 @@ static ordo_status launch_ragged(const ordo_cuda_bits *bits)
     pass.kv_rows = bits->kv_rows;
     pass.table = bits->table;
     pass.stream = bits->stream;
-    CUDA_TRY(ordo_cuda_sequences(&pass));
+    CUDA_TRY(ordo_cuda_sequences(&pass, 0));
     const int64_t warps = (bits->most + PIECE - 1) / PIECE;
     if (warps == 0)
         return ORDO_OK;

@@ -18,6 +18,9 @@ typedef struct ordo_cuda_pages {
  */
 enum { ORDO_PAGED_LINES = 64 };
 
+/* Index of the next unit of the second of two kernels after the ticket of the pass. */
+enum { ORDO_SECOND_TICKET = 2 };
+
 typedef struct ordo_page_row {
     int32_t page, row;
 } ordo_page_row;

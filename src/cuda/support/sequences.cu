@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "cuda/pass/pages.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/scan.h"
 
@@ -15,6 +16,10 @@ enum {
 };
 
 /* ---- the table ---- */
+
+struct sequences_args : ordo_cuda_pass {
+    int32_t few; /* ordo_sequence_counts() */
+};
 
 /* Sums over the sequences of earlier rounds; a round has one sequence per thread. */
 struct carried {
@@ -33,7 +38,7 @@ ORDO_DEVICE ordo_rows rows_of(const ordo_cuda_pass &pass, const int32_t *ends,
     return mine ? ordo_packed_rows(begin, ends[b + 1], rows, longest) : ordo_rows { begin, 0 };
 }
 
-ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, int64_t *scratch)
+ORDO_DEVICE void one_round(const sequences_args &pass, int32_t b, carried &c, int64_t *scratch)
 {
     const ordo_cuda_ragged &r = pass.ragged;
     const bool mine = b < pass.batch.sequences;
@@ -45,7 +50,7 @@ ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, in
     ordo_counts n = {};
     if (mine) {
         s = ordo_sequence_of(&pass, b, q, kv);
-        n = ordo_sequence_counts(&pass, &s);
+        n = ordo_sequence_counts(&pass, pass.few, &s);
     }
     s.forward_tile = (int32_t)(scan<sum>(n.forward_tile, c.forward_tile, scratch) - n.forward_tile);
     s.query_tile = (int32_t)(scan<sum>(n.query_tile, c.query_tile, scratch) - n.query_tile);
@@ -56,7 +61,7 @@ ORDO_DEVICE void one_round(const ordo_cuda_pass &pass, int32_t b, carried &c, in
 }
 
 static __global__ void __launch_bounds__(MOST_THREADS, 1)
-    sequences_kernel(const __grid_constant__ ordo_cuda_pass pass)
+    sequences_kernel(const __grid_constant__ sequences_args pass)
 {
     __shared__ int64_t scratch[MOST_THREADS / 32];
     carried c = {};
@@ -72,16 +77,21 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
     pass.table[pass.batch.sequences] = all;
     if (pass.ticket) /* and the flag after it: a pass has one launch less */
         pass.ticket[0] = pass.ticket[ORDO_NOT_FINITE] = 0;
+    if (pass.few > 0)
+        pass.ticket[ORDO_SECOND_TICKET] = 0;
 }
 
-ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass)
+ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass, int32_t few)
 {
+    sequences_args args = {};
+    (ordo_cuda_pass &)args = *pass;
+    args.few = few;
     const int32_t count = pass->batch.sequences;
     const unsigned most = MOST_THREADS, even = (unsigned)(count + 31) / 32 * 32;
     const ordo_cuda_grid grid = { 1, even < most ? even : most, 0, ORDO_LAUNCH_PLAIN };
     if (!pass->table)
         return ORDO_OK;
-    return ordo_cuda_launch((const void *)sequences_kernel, pass, grid, pass->stream);
+    return ordo_cuda_launch((const void *)sequences_kernel, &args, grid, pass->stream);
 }
 
 /* ---- rows that belong to no sequence ---- */

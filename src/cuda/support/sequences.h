@@ -83,12 +83,16 @@ typedef struct ordo_counts {
     int64_t keep;
 } ordo_counts;
 
-ORDO_HD ordo_counts ordo_sequence_counts(const ordo_cuda_pass *pass, const ordo_cuda_sequence *s)
+/* `few`: of a forward pass in two kernels, sequences of at most so many queries are counted in
+ * forward_tile, those of more in query_tile. 0: all are counted in both. */
+ORDO_HD ordo_counts ordo_sequence_counts(const ordo_cuda_pass *pass, int32_t few,
+                                         const ordo_cuda_sequence *s)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
     ordo_counts c;
-    c.forward_tile = ordo_tiles_of(s->q_len, pass->ragged.forward_rows);
-    c.query_tile = ordo_tiles_of(s->q_len, pass->ragged.backward_rows);
+    c.forward_tile =
+        few > 0 && s->q_len > few ? 0 : ordo_tiles_of(s->q_len, pass->ragged.forward_rows);
+    c.query_tile = s->q_len <= few ? 0 : ordo_tiles_of(s->q_len, pass->ragged.backward_rows);
     c.key_tile = ordo_tiles_of(s->kv_len, pass->ragged.backward_keys);
     c.keep = heads * s->keep_head;
     return c;
@@ -131,9 +135,9 @@ ORDO_HD int32_t ordo_left_sequence(const ordo_cuda_pass *pass, int32_t slot)
 
 /* ---- launches, on the pass's stream ---- */
 
-/* Build pass->table with one block, and clear the ticket and its flag; nothing if it is NULL. Every
- * pass calls this first. */
-ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass);
+/* Build pass->table with one block, and clear the ticket and its flag, and with `few` (above) the
+ * second ticket; nothing if the table is NULL. Every pass calls this first. */
+ordo_status ordo_cuda_sequences(const ordo_cuda_pass *pass, int32_t few);
 
 /* Packed and padded batches (others: nothing): o = 0 and lse = -inf, or dq = dk = dv = 0, in rows
  * that belong to no sequence. Of the backward pass those that it writes; sums that are carried out

@@ -34,7 +34,7 @@ static ordo_backward_instance instance_of(const ordo_cuda_pass *pass)
 ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass)
 {
     if (!ordo_backward_dense(pass)) {
-        CUDA_TRY(ordo_cuda_sequences(pass));
+        CUDA_TRY(ordo_cuda_sequences(pass, 0));
         CUDA_TRY(ordo_cuda_tiles(pass));
         CUDA_TRY(ordo_cuda_clear_backward(pass));
     }

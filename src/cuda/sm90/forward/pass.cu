@@ -234,7 +234,7 @@ ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda
         pages ? decode_instance_of(pass, pages) : instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
     own.ragged.forward_rows = pages ? ORDO_PAGED_LINES / pass->run.group_heads : kernel.rows;
-    CUDA_TRY(ordo_cuda_sequences(&own));
+    CUDA_TRY(ordo_cuda_sequences(&own, 0));
     CUDA_TRY(ordo_cuda_tiles(pass));
     CUDA_TRY(ordo_cuda_clear_forward(pass));
     CUDA_TRY(pages ? launch_decode(pass, pages, &kernel, own.ragged.forward_rows)

@@ -275,7 +275,7 @@ static ordo_status begin(phase_pass *x, const ordo_cuda_pass *pass, bool backwar
     (ordo_pass_common &)*x = ordo_pass_common_of(pass);
     x->backward = backward;
     CUDA_TRY(make_maps(x));
-    return ordo_cuda_sequences(pass);
+    return ordo_cuda_sequences(pass, 0);
 }
 
 ordo_status ordo_wgmma_forward_phases(const ordo_cuda_pass *pass)
