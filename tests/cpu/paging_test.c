@@ -1,6 +1,13 @@
 /* paging_test.c: passes over keys in pages, and over what a window's cache keeps, have the bits of
  * the rows of one training pass over the whole sequence. */
-enum { SEQUENCES = 3, PAGE_MOST = 300, GROUP_MOST = 4, CASES = 100, most_keys = 300 };
+enum {
+    SEQUENCES = 3,
+    ROWS_MOST = 70,
+    PAGE_MOST = 300,
+    GROUP_MOST = 4,
+    CASES = 100,
+    most_keys = 300
+};
 
 #include "sampler.h"
 

@@ -138,8 +138,10 @@ static inline void draw_lengths(sampling *s, const training *t, uint64_t *seed)
 static inline void open_pages(sampling *s, const training *t, uint64_t *seed)
 {
     ordo_problem *p = &s->problem;
-    const int64_t rows =
+    int64_t rows =
         check_between(seed, 0, 2) ? check_between(seed, 1, 40) : check_between(seed, 1, PAGE_MOST);
+    if (check_between(seed, 0, 1)) /* as engines have them */
+        rows = (rows + 15) / 16 * 16;
     const int64_t columns = (most_keys + rows - 1) / rows, pages = SEQUENCES * columns + 2;
     p->paging = (ordo_paging) { rows, pages, columns };
     const int64_t more = check_between(seed, 0, 2); /* entries of a line that are no columns */
@@ -204,7 +206,7 @@ static inline void sample(sampling *s, const training *t, bool paged, uint64_t *
     *s = (sampling) { .problem = t->problem, .call = ORDO_CALL_INIT };
     ordo_problem *p = &s->problem;
     const int64_t few = 16 / (p->heads / p->kv_heads); /* as many rows as kernels for few take */
-    p->q_len = check_between(seed, 0, 1) ? few > 0 ? few : 1 : 70;
+    p->q_len = check_between(seed, 0, 1) ? few > 0 ? few : 1 : ROWS_MOST;
     draw_lengths(s, t, seed);
     p->layout = paged && check_between(seed, 0, 1) ? ORDO_PADDED : ORDO_PACKED;
     p->batch = SEQUENCES;

@@ -91,10 +91,10 @@ static const model_kernel phase_chain = {
 
 enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
 
-#define F_BARRIERS(q_stages)                                                                       \
+#define F_BARRIERS(q_stages, q_readers)                                                            \
     {                                                                                              \
         [F_Q_FULL] = { "Q_FULL", q_stages, 1, true, -1 },                                          \
-        [F_Q_EMPTY] = { "Q_EMPTY", q_stages, 8, true, F_Q_FULL },                                  \
+        [F_Q_EMPTY] = { "Q_EMPTY", q_stages, q_readers, true, F_Q_FULL },                          \
         [F_K_FULL] = { "K_FULL", 2, 1, false, -1 },                                                \
         [F_K_EMPTY] = { "K_EMPTY", 2, 8, false, F_K_FULL },                                        \
         [F_V_FULL] = { "V_FULL", 2, 1, false, -1 },                                                \
@@ -127,7 +127,7 @@ enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG
     }
 
 static const model_kernel forward_wide = { /* O leaves from Q's place */
-    "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1),
+    "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1, 8),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
@@ -136,7 +136,7 @@ static const model_kernel forward_wide = { /* O leaves from Q's place */
 };
 
 static const model_kernel forward_blocks = {
-    "forward_varlen_kernel, block mask", 1, F_BARRIERS(2),
+    "forward_varlen_kernel, block mask", 1, F_BARRIERS(2, 8),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
@@ -174,6 +174,23 @@ static const model_kernel forward_gather = {
                       WHEN(IF_NOT_LAST, FULL(F_K_FULL, 1), FULL(F_V_FULL)),
                       WHEN(IF_LAST, ARRIVE(F_Q_EMPTY), FULL(F_V_FULL), ARRIVE(F_V_EMPTY)))),
             FULL(F_Q_FULL), STOP } },
+    },
+};
+
+/* ---- src/cuda/sm90/forward/varlen.h, paged.h: keys in pages, a warp loads keys, one values ---- */
+
+static const model_kernel forward_pages = {
+    "forward_varlen_kernel, pages", 1, F_BARRIERS(2, 9),
+    {
+        { "loader of keys", 1, 0, {
+            UNITS(STEPS(EMPTY(F_K_EMPTY), LOAD(F_K_FULL),
+                        WHEN(IF_FIRST, EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL)))),
+            EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP } },
+        { "loader of values", 1, 0, {
+            UNITS(FULL(F_Q_FULL), ARRIVE(F_Q_EMPTY), STEPS(EMPTY(F_V_EMPTY), LOAD(F_V_FULL))),
+            FULL(F_Q_FULL), STOP } },
+        { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 1", 4, 1, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
     },
 };
 
@@ -241,7 +258,7 @@ static const model_kernel backward_blocks = {
 };
 
 static const model_kernel *const model_kernels[] = {
-    &phase_chain, &forward_wide, &forward_blocks, &forward_gather, &backward_blocks,
+    &phase_chain, &forward_wide, &forward_blocks, &forward_gather, &forward_pages, &backward_blocks,
 };
 
 #endif

@@ -422,12 +422,12 @@ static inline bool model_closes(model_op op)
            op == M_END;
 }
 
-/* A warpgroup has four warps; halved, two, with half of the arrivals: that is faster. */
+/* A warpgroup has four warps; halved, two, with half of their arrivals: that is faster. */
 static inline void model_halve(model_kernel *kernel)
 {
     for (int x = 0; x < MODEL_BARRIERS; x++)
         if (kernel->barriers[x].arrivals >= 4)
-            kernel->barriers[x].arrivals /= 2;
+            kernel->barriers[x].arrivals -= kernel->barriers[x].arrivals / 2;
     for (int r = 0; r < MODEL_ROLES && kernel->roles[r].name; r++) {
         model_instruction *const program = kernel->roles[r].program;
         if (kernel->roles[r].warps == 4)

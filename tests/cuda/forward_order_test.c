@@ -8,7 +8,9 @@ enum { SEQUENCES = 7, TILES_MOST = 64, HEADS_MOST = 12 };
 
 static const int32_t lengths[SEQUENCES] = { 0, 300, 1, 0, 4000, 129, 0 };
 
-static ordo_cuda_batch batch_of(ordo_cuda_sequence *table, int32_t rows, int32_t high)
+/* Tiles are counted in `what` alone. */
+static ordo_cuda_batch batch_of(ordo_cuda_sequence *table, ordo_before what, int32_t rows,
+                                int32_t high)
 {
     ordo_cuda_batch batch = { 0 };
     ordo_cuda_sequence s = { 0 };
@@ -17,7 +19,8 @@ static ordo_cuda_batch batch_of(ordo_cuda_sequence *table, int32_t rows, int32_t
         s.low = -ORDO_BAND_OPEN;
         s.high = high;
         table[b] = s;
-        s.forward_tile += (lengths[b] + rows - 1) / rows;
+        *(what == ORDO_BEFORE_QUERY ? &s.query_tile : &s.forward_tile) +=
+            (lengths[b] + rows - 1) / rows;
     }
     table[SEQUENCES] = s;
     batch.table = table;
@@ -25,11 +28,12 @@ static ordo_cuda_batch batch_of(ordo_cuda_sequence *table, int32_t rows, int32_t
     return batch;
 }
 
-static void check_batch(int32_t rows, int32_t columns, int32_t heads, int32_t group, int32_t high,
-                        int32_t head_dim)
+static void check_batch(ordo_before what, int32_t rows, int32_t columns, int32_t heads,
+                        int32_t group, int32_t high, int32_t head_dim)
 {
     ordo_cuda_sequence table[SEQUENCES + 1];
-    const ordo_cuda_batch batch = batch_of(table, rows, high);
+    const ordo_cuda_batch batch = batch_of(table, what, rows, high);
+    const int64_t tiles = ordo_batch_before(&batch, what, SEQUENCES);
     static bool taken[SEQUENCES][HEADS_MOST][TILES_MOST];
     ordo_forward_issue_order order = { 0 };
     order.band.bq = rows;
@@ -37,9 +41,9 @@ static void check_batch(int32_t rows, int32_t columns, int32_t heads, int32_t gr
     order.heads = heads;
     memset(taken, 0, sizeof taken);
     ordo_forward_place last = { 0, 0, TILES_MOST };
-    for (int32_t ticket = 0; ticket < heads * table[SEQUENCES].forward_tile; ticket++) {
+    for (int32_t ticket = 0; ticket < heads * tiles; ticket++) {
         const ordo_forward_place x =
-            ordo_forward_issue_ragged(&order, &batch, head_dim, group, ticket);
+            ordo_forward_issue_ragged(&order, &batch, what, head_dim, group, ticket);
         CHECK(x.sequence >= last.sequence && x.sequence < SEQUENCES);
         CHECK(x.head >= 0 && x.head < heads);
         CHECK(x.tile >= 0 && x.tile * rows < lengths[x.sequence]);
@@ -56,10 +60,12 @@ TEST(every_unit_of_a_ragged_batch_comes_once)
     for (int32_t heads = 1; heads <= HEADS_MOST; heads++)
         for (int32_t group = 1; group <= heads; group++)
             if (heads % group == 0) {
-                check_batch(192, 128, heads, group, 0, 64);
-                check_batch(128, 128, heads, group, ORDO_BAND_OPEN, 128);
-                check_batch(128, 64, heads, group, 100, 256);
-                check_batch(128, 64, heads, group, 0, 4096); /* sections of one key head */
+                const ordo_before forward = ORDO_BEFORE_FORWARD, query = ORDO_BEFORE_QUERY;
+                check_batch(forward, 192, 128, heads, group, 0, 64);
+                check_batch(query, 128, 128, heads, group, ORDO_BAND_OPEN, 128);
+                check_batch(forward, 128, 64, heads, group, 100, 256);
+                /* Sections of one key head. */
+                check_batch(query, 128, 64, heads, group, 0, 4096);
             }
 }
 

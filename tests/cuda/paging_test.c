@@ -1,11 +1,11 @@
 /* paging_test.c: on CUDA, too, passes over keys in pages have the bits of the rows of one training
  * pass over the whole sequence. With FAKE_ATTENTION and the module that stands for a device: what
  * libordo asks of one. */
-enum { SEQUENCES = 5, PAGE_MOST = 300, GROUP_MOST = 12 };
+enum { SEQUENCES = 5, ROWS_MOST = 300, PAGE_MOST = 300, GROUP_MOST = 12 };
 
 #include <stdint.h>
 
-static int64_t most_keys = 300;
+static int64_t most_keys;
 
 #include "cpu/sampler.h"
 
@@ -16,7 +16,7 @@ enum { CASES = 300, FAKE_CASES = 8, COPIES = 16, LONG_KEYS = 6000, LONG_EACH = 2
 /* Of a device some calls are drawn with sequences that it spreads over multiprocessors. */
 static void set_lengths(int x)
 {
-    most_keys = !getenv("FAKE_ATTENTION") && x % LONG_EACH == LONG_EACH - 1 ? LONG_KEYS : 300;
+    most_keys = !getenv("FAKE_ATTENTION") && x % LONG_EACH == LONG_EACH - 1 ? LONG_KEYS : 600;
 }
 
 /* Arrays of a call on the device. */

@@ -74,13 +74,15 @@ ORDO_HD ordo_forward_unit ordo_forward_issue(const ordo_forward_issue_order *ord
 }
 
 /* The place of a ticket in a packed or padded batch: sequences come one after the other, each in
- * the order of a dense one. `order` has tile sizes and heads; the table has the lengths. */
+ * the order of a dense one. `order` has tile sizes and heads; the table has the lengths, and counts
+ * the tiles in `what`: of queries, for the forward pass or, with pages, for its second kernel. */
 ORDO_HD ordo_forward_place ordo_forward_issue_ragged(const ordo_forward_issue_order *order,
-                                                     const ordo_cuda_batch *batch, int32_t head_dim,
-                                                     int32_t group_heads, int32_t ticket)
+                                                     const ordo_cuda_batch *batch, ordo_before what,
+                                                     int32_t head_dim, int32_t group_heads,
+                                                     int32_t ticket)
 {
     ordo_forward_place place;
-    place.sequence = ordo_batch_find(batch, ORDO_BEFORE_FORWARD, ticket / order->heads);
+    place.sequence = ordo_batch_find(batch, what, ticket / order->heads);
     const ordo_cuda_sequence *const s = batch->table + place.sequence;
     ordo_forward_issue_order own;
     own.band = ordo_sequence_band(s, order->band.bq, order->band.bk);
@@ -88,8 +90,8 @@ ORDO_HD ordo_forward_place ordo_forward_issue_ragged(const ordo_forward_issue_or
     own.heads = order->heads;
     own.all_heads = order->heads;
     own.section = ordo_forward_section(&own.band, head_dim, group_heads, order->heads);
-    const ordo_forward_unit unit =
-        ordo_forward_issue(&own, ticket - s->forward_tile * order->heads);
+    const int32_t before = what == ORDO_BEFORE_QUERY ? s->query_tile : s->forward_tile;
+    const ordo_forward_unit unit = ordo_forward_issue(&own, ticket - before * order->heads);
     place.head = unit.head;
     place.tile = unit.tile;
     return place;

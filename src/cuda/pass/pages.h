@@ -18,7 +18,12 @@ typedef struct ordo_cuda_pages {
  */
 enum { ORDO_PAGED_LINES = 64 };
 
-/* Index of the next unit of the second of two kernels after the ticket of the pass. */
+/* Sequences of more queries are the varlen kernel's, if pages are multiples of ORDO_PAGED_ROWS
+ * keys, which the copy engine copies. Its units have 128 rows of one head: up to 64 queries of the
+ * g heads of a group take no more units of 64 lines than the g of the varlen kernel. */
+enum { ORDO_PAGED_FEW = 64, ORDO_PAGED_ROWS = 16 };
+
+/* Index of that kernel's next unit after the ticket of the pass. */
 enum { ORDO_SECOND_TICKET = 2 };
 
 typedef struct ordo_page_row {

@@ -23,8 +23,8 @@ struct ordo_forward_args : ordo_forward_maps, ordo_pass_common {
     int32_t units;
 };
 
-/* Of the kernel in decode.h. Its map of q counts heads before rows. */
-struct ordo_decode_args : ordo_forward_args {
+/* Of kernels for keys in pages. The map of q of the one in decode.h counts heads before rows. */
+struct ordo_paged_args : ordo_forward_args {
     ordo_cuda_pages pages;
     int32_t queries; /* of a unit */
     int32_t

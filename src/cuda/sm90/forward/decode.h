@@ -1,6 +1,6 @@
-/* sm90/forward/decode.h: the forward kernel for keys in pages.
- * Key tiles, their order and all arithmetic are those of the varlen kernel, and so are the bits of
- * a row.
+/* sm90/forward/decode.h: the forward kernel for few queries over keys in pages, and for short
+ * pages. Key tiles, their order and all arithmetic are those of the varlen kernel, and so are the
+ * bits of a row.
  *
  * A unit is some queries of a sequence and a key head. Its 64 lines are the rows of all query heads
  * of the group: line r is query r / group of head r % group, so that keys and values pass once for
@@ -13,30 +13,6 @@
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/tile/put_rows.h"
 
-/* Zeros in lines of a tile of V that no row sees, where a freed page, another sequence or an older
- * tile may have left NaN: columns before `from` and from `to` on, counted from the tile's first. */
-template <int D> ORDO_DEVICE void decode_zero(uint32_t tile, int from, int to)
-{
-    using Z = decode_shape<D>;
-    enum { CHUNKS = ORDO_LINE_BYTES / 16 };
-    from = max(0, from);
-    to = max(from, to);
-    const int before = min((int)Z::COLUMNS, from), after = max(0, Z::COLUMNS - to);
-    const int lines = before + after, count = lines * Z::PANELS * CHUNKS;
-#pragma unroll 1
-    for (int x = threadIdx.x; x < count; x += 128) {
-        const int line = x / CHUNKS % lines, panel = x / CHUNKS / lines;
-        store_shared4(
-            tile +
-                (uint32_t)((panel * Z::COLUMNS + (line < before ? line : to + line - before)) *
-                           ORDO_LINE_BYTES) +
-                (uint32_t)(x % CHUNKS) * 16,
-            0.0f, 0.0f, 0.0f, 0.0f);
-    }
-    fence_shared_to_async();
-    named_sync(OWN, 128);
-}
-
 /* What a thread knows of its two rows, r and r + 8 of its warp's sixteen. */
 struct decode_rows {
     int query[2], head[2];
@@ -45,7 +21,7 @@ struct decode_rows {
     bool exists[2];
 };
 
-ORDO_DEVICE decode_rows decode_rows_of(const ordo_decode_args &args, const decode_record &unit)
+ORDO_DEVICE decode_rows decode_rows_of(const ordo_paged_args &args, const decode_record &unit)
 {
     decode_rows rows;
 #pragma unroll
@@ -89,7 +65,7 @@ struct decode_end {
 };
 
 template <bool F16>
-ORDO_DEVICE decode_end decode_end_of(const ordo_decode_args &args, float max, float sum, float sink)
+ORDO_DEVICE decode_end decode_end_of(const ordo_paged_args &args, float max, float sum, float sink)
 {
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
@@ -131,7 +107,7 @@ ORDO_DEVICE uint32_t decode_put(const float (&o)[N], int r, float weight, char *
 
 /* Divides O by the row sums, rounds and stores it, and lse. */
 template <int D, bool F16>
-ORDO_DEVICE void decode_epilogue(const ordo_decode_args &args, const decode_record &unit,
+ORDO_DEVICE void decode_epilogue(const ordo_paged_args &args, const decode_record &unit,
                                  const decode_rows &rows, const row_state &state, float (&o)[D / 2])
 {
 #pragma unroll
@@ -158,7 +134,7 @@ template <bool GATHER> constexpr int decode_threads = 128 + 32 * (GATHER ? (int)
 /* GATHER: keys are copied line by line. */
 template <int D, bool F16, bool GATHER>
 __global__ void __launch_bounds__(decode_threads<GATHER>, 1)
-    forward_decode_kernel(const __grid_constant__ ordo_decode_args args)
+    forward_decode_kernel(const __grid_constant__ ordo_paged_args args)
 {
     using Z = decode_shape<D>;
     extern __shared__ __align__(1024) char smem[];
@@ -206,7 +182,8 @@ __global__ void __launch_bounds__(decode_threads<GATHER>, 1)
             if (GATHER)
                 fence_shared_to_async();
             if (begin < unit.from || begin + Z::COLUMNS > unit.to)
-                decode_zero<D>(Z::V + last.stage * Z::K_BYTES, unit.from - begin, unit.to - begin);
+                zero_outside(Z::V + last.stage * Z::K_BYTES, Z::COLUMNS, Z::PANELS,
+                             unit.from - begin, unit.to - begin, threadIdx.x, OWN);
             wgmma_fence();
             forward_outputs<Z, F16>(o, p, v_low0 + last.stage * (Z::K_BYTES / 16));
             wgmma_commit();

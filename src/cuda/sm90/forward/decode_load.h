@@ -3,6 +3,7 @@
 #ifndef CUDA_SM90_FORWARD_DECODE_LOAD_H
 #define CUDA_SM90_FORWARD_DECODE_LOAD_H
 
+#include "cuda/sm90/forward/pieces.h"
 #include "cuda/sm90/forward/roles.h"
 
 struct decode_record {
@@ -53,7 +54,7 @@ template <int D> struct decode_shape {
 
 /* Queries of a sequence from `query` on, and a key head. */
 template <int D>
-ORDO_DEVICE void decode_describe_queries(const ordo_decode_args &args, const ordo_cuda_sequence &s,
+ORDO_DEVICE void decode_describe_queries(const ordo_paged_args &args, const ordo_cuda_sequence &s,
                                          int query, decode_record &to)
 {
     enum { COLUMNS = decode_shape<D>::COLUMNS };
@@ -79,7 +80,7 @@ ORDO_DEVICE void decode_describe_queries(const ordo_decode_args &args, const ord
 
 /* Unit number `unit`. Those of a sequence's last queries, which see most, come first. */
 template <int D>
-ORDO_DEVICE void decode_describe(const ordo_decode_args &args, int unit, decode_record &to)
+ORDO_DEVICE void decode_describe(const ordo_paged_args &args, int unit, decode_record &to)
 {
     const int tile = unit / args.run.kv_heads;
     to.sequence = ordo_batch_find(&args.batch, ORDO_BEFORE_FORWARD, tile);
@@ -90,39 +91,19 @@ ORDO_DEVICE void decode_describe(const ordo_decode_args &args, int unit, decode_
     decode_describe_queries<D>(args, s, (s.forward_tile + tiles - 1 - tile) * args.queries, to);
 }
 
-/* What a lane of a warp copies of a tile: piece number `lane` if that is first .. end - 1, of those
- * with columns from .. to - 1. A piece has copy_rows lines; in a gather one, of the warp's quarter
- * of the tile. */
-struct decode_piece {
-    int first, end, column;
-    ordo_page_row from;
-    bool lost; /* there is no such page: zeros are copied */
-};
-
-/* Looks a piece up, a tile before it is copied: the table's latency is hidden. */
+/* A lane's piece of a tile: in a gather a line of the warp's quarter of the tile. */
 template <int D, bool GATHER>
-ORDO_DEVICE decode_piece decode_find(const ordo_decode_args &args, const decode_record &unit,
-                                     int tile, int warp)
+ORDO_DEVICE page_piece decode_find(const ordo_paged_args &args, const decode_record &unit, int tile,
+                                   int warp)
 {
     using Z = decode_shape<D>;
     enum { LINES = GATHER ? Z::COLUMNS / DECODE_LOADERS : Z::COLUMNS };
-    const int shift = GATHER ? 0 : args.copy_shift, begin = tile * Z::COLUMNS + warp * LINES;
-    const int lane = threadIdx.x % 32, column = begin + (lane << shift);
-    decode_piece piece = { 0, 0, column, { unit.batch, unit.kv_row + column }, false };
-    if (tile < unit.first)
-        return piece;
-    piece.first = max(0, unit.from - begin) >> shift;
-    piece.end = (max(0, min((int)LINES, unit.to - begin)) + (1 << shift) - 1) >> shift;
-    if (args.pages.table && lane >= piece.first && lane < piece.end)
-        piece.from = ordo_page_row_of(&args.pages, unit.sequence, column);
-    piece.lost = piece.from.page < 0;
-    if (piece.lost)
-        piece.from.page = args.pages.count; /* beyond the tensor: the copy engine fills in zeros */
-    return piece;
+    return page_find<LINES>(args, GATHER ? 0 : args.copy_shift, unit,
+                            tile * Z::COLUMNS + warp * LINES, tile >= unit.first);
 }
 
 /* Tells the consumers of columns that have no page, before they are told of the tile. */
-ORDO_DEVICE void decode_tell(const decode_piece &piece, int rows, decode_record *unit)
+ORDO_DEVICE void decode_tell(const page_piece &piece, int rows, decode_record *unit)
 {
     if (piece.lost) {
         atomicMin(&unit->lost_from, piece.column);
@@ -134,7 +115,7 @@ ORDO_DEVICE void decode_tell(const decode_piece &piece, int rows, decode_record 
 
 /* A tile of K or of V by the copy engine; columns that no piece has keep what was there. */
 template <int D>
-ORDO_DEVICE void decode_copy(const ordo_decode_args &args, const decode_piece &piece, int key_head,
+ORDO_DEVICE void decode_copy(const ordo_paged_args &args, const page_piece &piece, int key_head,
                              const CUtensorMap *map, uint32_t at, uint32_t full, uint64_t policy)
 {
     using Z = decode_shape<D>;
@@ -167,7 +148,7 @@ ORDO_DEVICE void async_arrive(uint32_t bar)
 /* A warp's quarter of a tile of K or of V, 16 bytes per thread: the copy engine is slower with
  * pieces of 8 lines and less. Consumers make it visible to their products. */
 template <int D>
-ORDO_DEVICE void decode_gather(const decode_piece &piece, int key_head, const ordo_cuda_tensor &x,
+ORDO_DEVICE void decode_gather(const page_piece &piece, int key_head, const ordo_cuda_tensor &x,
                                int columns, uint32_t at, uint32_t full, int warp)
 {
     using Z = decode_shape<D>;
@@ -189,7 +170,7 @@ ORDO_DEVICE void decode_gather(const decode_piece &piece, int key_head, const or
 
 /* The queries of a unit: `group` lines each. */
 template <int D>
-ORDO_DEVICE void decode_load_q(const ordo_decode_args &args, const decode_record &unit, uint32_t at,
+ORDO_DEVICE void decode_load_q(const ordo_paged_args &args, const decode_record &unit, uint32_t at,
                                uint32_t full, uint64_t policy)
 {
     using Z = decode_shape<D>;
@@ -208,7 +189,7 @@ ORDO_DEVICE void decode_load_q(const ordo_decode_args &args, const decode_record
 /* A loader warp: the first draws units and loads their queries; in a gather all load keys and
  * values, else there is no other. */
 template <int D, bool GATHER>
-ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem, int warp)
+ORDO_DEVICE void decode_load(const ordo_paged_args &args, char *smem, int warp)
 {
     using Z = decode_shape<D>;
     const int lane = threadIdx.x % 32;
@@ -236,9 +217,9 @@ ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem, int warp)
         }
         const bool done = unit.key_head < 0;
         const uint64_t policy = unit.shared ? evict_last : evict_first;
-        decode_piece now = {}, next = {};
+        page_piece now = {}, next = {};
         auto load = [&](pipeline_state<Z::STAGES> &to, int tiles, int full, int empty,
-                        const decode_piece &piece, const ordo_cuda_tensor &x, int columns,
+                        const page_piece &piece, const ordo_cuda_tensor &x, int columns,
                         const CUtensorMap *map) {
             const uint32_t at = tiles + to.stage * Z::K_BYTES;
             mbar_wait(empty + 8 * to.stage, to.parity);
@@ -248,7 +229,7 @@ ORDO_DEVICE void decode_load(const ordo_decode_args &args, char *smem, int warp)
                 decode_copy<D>(args, piece, unit.key_head, map, at, full + 8 * to.stage, policy);
             to.advance();
         };
-        auto load_k = [&](const decode_piece &piece) {
+        auto load_k = [&](const page_piece &piece) {
             load(k_at, Z::K, Z::K_FULL, Z::K_EMPTY, piece, args.k, args.head_dim, &args.map.k);
         };
         if (!done) {

@@ -34,7 +34,16 @@
     INSTANCE(block_mask_64_f16, forward_varlen<64, 64, true, true>)                                \
     INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, true>)                           \
     INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)                             \
-    /* keys in pages, also in short ones */                                                        \
+    /* keys in pages, and many queries */                                                          \
+    INSTANCE(paged_64_bf16, forward_paged<64, false>)                                              \
+    INSTANCE(paged_64_f16, forward_paged<64, true>)                                                \
+    INSTANCE(paged_128_bf16, forward_paged<128, false>)                                            \
+    INSTANCE(paged_128_f16, forward_paged<128, true>)                                              \
+    INSTANCE(paged_192_bf16, forward_paged<192, false>)                                            \
+    INSTANCE(paged_192_f16, forward_paged<192, true>)                                              \
+    INSTANCE(paged_256_bf16, forward_paged<256, false>)                                            \
+    INSTANCE(paged_256_f16, forward_paged<256, true>)                                              \
+    /* keys in pages, also in short ones, and few queries */                                       \
     INSTANCE(decode_64_bf16, forward_decode<64, false, false>)                                     \
     INSTANCE(decode_64_f16, forward_decode<64, true, false>)                                       \
     INSTANCE(decode_128_bf16, forward_decode<128, false, false>)                                   \

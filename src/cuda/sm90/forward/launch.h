@@ -44,7 +44,18 @@ static ordo_forward_instance forward_score_rule(ordo_keep_source, ordo_forward_r
                : forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_DISTANCE>();
 }
 
-/* The kernel for pages. */
+/* The varlen kernel for keys in pages. */
+template <int D, bool F16>
+static ordo_forward_instance forward_paged(ordo_keep_source, ordo_forward_rule rule)
+{
+    if constexpr (D <= 128)
+        if (rule == ORDO_RULE_NONE)
+            return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_NONE, false, false,
+                                           true>();
+    return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_ANY, false, false, true>();
+}
+
+/* The kernel for few queries over pages. */
 template <int D, bool F16, bool GATHER>
 static ordo_forward_instance forward_decode(ordo_keep_source, ordo_forward_rule)
 {

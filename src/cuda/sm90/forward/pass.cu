@@ -17,8 +17,11 @@ static bool is_dense(const ordo_cuda_pass *pass)
            (ordo_pass_keep_source(pass) != ORDO_KEEP_MADE || ordo_pass_bucket(pass) == 128);
 }
 
-/* Pages are copied by the copy engine if they are multiples of 16 keys. */
-enum { ENGINE_SHIFT = 4 };
+/* Whether the copy engine copies pages, in pieces of at least ORDO_PAGED_ROWS keys. */
+static bool has_pieces(const ordo_cuda_pages *pages)
+{
+    return pages->rows % ORDO_PAGED_ROWS == 0;
+}
 
 /* The largest power of 2 that divides a page and a tile of `columns` keys. */
 static int32_t copy_shift_of(const ordo_cuda_pages *pages, int32_t columns)
@@ -44,19 +47,13 @@ static ordo_forward_rule rule_of(const ordo_cuda_pass *pass)
 #define INSTANCE(NAME)                                                                             \
     (pass->f16 ? ordo_forward_##NAME##_f16(source, rule) : ordo_forward_##NAME##_bf16(source, rule))
 
-/* Whether keys are copied line by line. */
-static bool gathers(const ordo_cuda_pages *pages)
-{
-    return copy_shift_of(pages, 1 << ENGINE_SHIFT) < ENGINE_SHIFT;
-}
-
 static ordo_forward_instance decode_instance_of(const ordo_cuda_pass *pass,
                                                 const ordo_cuda_pages *pages)
 {
     const ordo_keep_source source = ORDO_KEEP_NONE;
     const ordo_forward_rule rule = ORDO_RULE_ANY;
     const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
-    if (gathers(pages))
+    if (!has_pieces(pages))
         return dim <= 64    ? INSTANCE(gather_64)
                : dim <= 128 ? INSTANCE(gather_128)
                : dim <= 192 ? INSTANCE(gather_192)
@@ -78,7 +75,7 @@ static spread_instances spread_instances_of(const ordo_cuda_pass *pass,
     const ordo_keep_source source = ORDO_KEEP_NONE;
     const ordo_forward_rule rule = ORDO_RULE_ANY;
     const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
-    const bool small = dim <= 128, gather = gathers(pages);
+    const bool small = dim <= 128, gather = !has_pieces(pages);
     spread_instances all;
     all.choose = small ? ordo_forward_spread_choose_128(source, rule)
                        : ordo_forward_spread_choose_256(source, rule);
@@ -97,6 +94,17 @@ static spread_instances spread_instances_of(const ordo_cuda_pass *pass,
                               : INSTANCE(spread_scores_256);
     all.values = small ? INSTANCE(spread_values_128) : INSTANCE(spread_values_256);
     return all;
+}
+
+static ordo_forward_instance paged_instance_of(const ordo_cuda_pass *pass)
+{
+    const ordo_keep_source source = ORDO_KEEP_NONE;
+    const ordo_forward_rule rule = rule_of(pass);
+    const int32_t dim = pass->head_dim > pass->v_head_dim ? pass->head_dim : pass->v_head_dim;
+    return dim <= 64    ? INSTANCE(paged_64)
+           : dim <= 128 ? INSTANCE(paged_128)
+           : dim <= 192 ? INSTANCE(paged_192)
+                        : INSTANCE(paged_256);
 }
 
 static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
@@ -128,23 +136,37 @@ static ordo_status clear_ticket(const ordo_cuda_pass *pass)
     return ORDO_OK;
 }
 
-static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instance *kernel)
+/* The maps of k and v, and what else of `args` is of pages. */
+static ordo_status map_keys(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
+                            int32_t columns, ordo_paged_args *args)
+{
+    const bool none = pass->kv_rows == 0; /* all keys are masked, but a tensor map needs memory */
+    ordo_cuda_lengths stored = ordo_pass_lengths(pass, !none, pass->head_dim);
+    args->copy_shift = copy_shift_of(pages, columns);
+    if (pages) {
+        args->pages = *pages;
+        stored.rows = pages->rows;
+        stored.sequences = pages->count;
+    }
+    const int rows = 1 << args->copy_shift;
+    CUDA_TRY(ordo_cuda_map(&args->map.k, none ? &pass->q : &pass->k, stored, rows));
+    stored.head_dim = none ? pass->head_dim : pass->v_head_dim;
+    return ordo_cuda_map(&args->map.v, none ? &pass->q : &pass->v, stored, rows);
+}
+
+static ordo_status launch(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
+                          const ordo_forward_instance *kernel, ordo_launch kind)
 {
     const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    ordo_forward_args args = {};
+    ordo_paged_args args = {}; /* of kernels without pages the part that they know */
     (ordo_pass_common &)args = ordo_pass_common_of(pass);
     args.issue =
         ordo_forward_order(&pass->run, kernel->rows, kernel->columns, ordo_pass_bucket(pass));
     args.units = args.issue.q_tiles * args.issue.all_heads;
     args.select = ordo_keep_select_of(pass->keep.threshold);
-    const bool none = pass->kv_rows == 0; /* all keys are masked, but a tensor map needs memory */
     CUDA_TRY(ordo_cuda_map(&args.map.q, &pass->q, ordo_pass_lengths(pass, false, pass->head_dim),
                            kernel->rows));
-    CUDA_TRY(ordo_cuda_map(&args.map.k, none ? &pass->q : &pass->k,
-                           ordo_pass_lengths(pass, !none, pass->head_dim), kernel->columns));
-    CUDA_TRY(ordo_cuda_map(&args.map.v, none ? &pass->q : &pass->v,
-                           ordo_pass_lengths(pass, !none, none ? pass->head_dim : pass->v_head_dim),
-                           kernel->columns));
+    CUDA_TRY(map_keys(pass, pages, kernel->columns, &args));
     CUDA_TRY(
         ordo_cuda_map(&args.map.o, &pass->o, ordo_pass_lengths(pass, false, pass->v_head_dim), 64));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
@@ -154,25 +176,24 @@ static ordo_status launch(const ordo_cuda_pass *pass, const ordo_forward_instanc
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
     CUDA_TRY(clear_ticket(pass));
-    const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
-                                  ORDO_LAUNCH_PLAIN };
+    const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes, kind };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
 }
 
-/* Long sequences: kernels that start early, each waits for the one before. `v`, `stored`: of the
- * map of v. */
-static ordo_status launch_spread(const ordo_decode_args *decode, const ordo_cuda_tensor *v,
-                                 ordo_cuda_lengths stored)
+/* Long sequences: kernels that start early, each waits for the one before. */
+static ordo_status launch_spread(const ordo_paged_args *decode, const ordo_cuda_tensor *v)
 {
     const ordo_cuda_pages *pages = &decode->pages;
     const ordo_run *run = &decode->run;
+    const ordo_cuda_lengths stored = { pages->rows, run->kv_heads, pages->count,
+                                       decode->v_head_dim };
     const spread_instances kernels = spread_instances_of(decode, pages);
     const int32_t most = (ORDO_SPREAD_UNITS - 1) / run->kv_heads; /* sequences */
     const int32_t slices = (decode->v_head_dim + ORDO_SPREAD_SLICE - 1) / ORDO_SPREAD_SLICE;
     const unsigned units =
         (unsigned)((run->sequences < most ? run->sequences : most) * run->kv_heads * slices);
     const int64_t runs = (int64_t)pages->spread.slots / ORDO_SPREAD_RUN * run->kv_heads;
-    ordo_decode_args args = *decode;
+    ordo_paged_args args = *decode;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(run->workers, INT32_MAX, &blocks));
     CUDA_TRY(ordo_cuda_map_slices(&args.map.v, v, stored, ORDO_SPREAD_SLICE, 1 << args.copy_shift));
@@ -195,10 +216,9 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
                                  const ordo_forward_instance *kernel, int32_t queries)
 {
     const ordo_run *run = &pass->run;
-    ordo_decode_args args = {};
+    ordo_paged_args args = {};
     (ordo_pass_common &)args = ordo_pass_common_of(pass);
     args.queries = queries;
-    args.copy_shift = copy_shift_of(pages, kernel->columns);
     args.batch.step.forward_tile = ordo_tiles_of(run->band.q_len, queries);
     const ordo_cuda_tensor q = { pass->q.data, pass->q.sequence, pass->q.head, pass->q.row };
     ordo_cuda_lengths queried = ordo_pass_lengths(pass, false, pass->head_dim);
@@ -206,11 +226,7 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     queried.heads = queried.rows;
     queried.rows = heads;
     CUDA_TRY(ordo_cuda_map(&args.map.q, &q, queried, run->group_heads));
-    args.pages = *pages;
-    const ordo_cuda_lengths keys = { pages->rows, run->kv_heads, pages->count, pass->head_dim };
-    const ordo_cuda_lengths values = { pages->rows, run->kv_heads, pages->count, pass->v_head_dim };
-    CUDA_TRY(ordo_cuda_map(&args.map.k, &pass->k, keys, 1 << args.copy_shift));
-    CUDA_TRY(ordo_cuda_map(&args.map.v, &pass->v, values, 1 << args.copy_shift));
+    CUDA_TRY(map_keys(pass, pages, kernel->columns, &args));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t tiles = pass->layout == ORDO_PACKED
                               ? pass->q_rows / queries + run->sequences
@@ -220,24 +236,43 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     CUDA_TRY(clear_ticket(pass));
     const bool spread = args.pages.spread.slots > 0;
     if (spread)
-        CUDA_TRY(launch_spread(&args, &pass->v, values));
+        CUDA_TRY(launch_spread(&args, &pass->v));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   spread ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
+}
+
+/* Keys in pages: decode.h for sequences of few queries, and beside it the varlen kernel for those
+ * of many, if a pass may have both; only the device knows. */
+static ordo_status forward_pages(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
+{
+    const bool many = pass->run.band.q_len > ORDO_PAGED_FEW && has_pieces(pages);
+    const ordo_forward_instance first = decode_instance_of(pass, pages);
+    const ordo_forward_instance second = paged_instance_of(pass);
+    const int32_t queries = ORDO_PAGED_LINES / pass->run.group_heads;
+    ordo_cuda_pass own = *pass; /* the table counts the tiles of these instances */
+    own.ragged.forward_rows = queries;
+    own.ragged.backward_rows = second.rows;
+    CUDA_TRY(ordo_cuda_sequences(&own, many ? ORDO_PAGED_FEW : 0));
+    CUDA_TRY(ordo_cuda_clear_forward(pass));
+    CUDA_TRY(launch_decode(pass, pages, &first, queries));
+    if (many)
+        CUDA_TRY(launch(pass, pages, &second, ORDO_LAUNCH_EARLY));
+    return ordo_repair_forward(pass, pages);
 }
 
 ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages)
 {
     if (pass->layout == ORDO_PACKED && pass->q_rows == 0)
         return ORDO_OK; /* nothing to write */
-    const ordo_forward_instance kernel =
-        pages ? decode_instance_of(pass, pages) : instance_of(pass);
+    if (pages)
+        return forward_pages(pass, pages);
+    const ordo_forward_instance kernel = instance_of(pass);
     ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
-    own.ragged.forward_rows = pages ? ORDO_PAGED_LINES / pass->run.group_heads : kernel.rows;
+    own.ragged.forward_rows = kernel.rows;
     CUDA_TRY(ordo_cuda_sequences(&own, 0));
     CUDA_TRY(ordo_cuda_tiles(pass));
     CUDA_TRY(ordo_cuda_clear_forward(pass));
-    CUDA_TRY(pages ? launch_decode(pass, pages, &kernel, own.ragged.forward_rows)
-                   : launch(pass, &kernel));
-    return ordo_repair_forward(pass, pages);
+    CUDA_TRY(launch(pass, NULL, &kernel, ORDO_LAUNCH_PLAIN));
+    return ordo_repair_forward(pass, NULL);
 }

@@ -44,8 +44,18 @@ struct forward_listed {
     int32_t lowest[2]; /* key tile that a warpgroup sees; INT32_MAX: none */
 };
 
-/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask. */
-template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape {
+/* What a unit has beside its record if keys are in pages: sm90/forward/paged.h. */
+struct forward_stored {
+    int32_t sequence;
+    int32_t batch, kv_row; /* not read: the table says where columns lie */
+    int32_t start;         /* the first stored column */
+    int32_t from, to;      /* columns that a row of the unit may see */
+};
+
+/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask; PAGED: with
+ * keys in pages. */
+template <int D, int DV, bool VARLEN, bool BLOCKS = false, bool PAGED = false>
+struct forward_shape {
     enum {
         /* Under a block mask the rows of a block: others would walk what only some of them see. */
         ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
@@ -92,7 +102,8 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
         LISTED = SLOT + (VARLEN ? RECORDS * (int)sizeof(forward_record)
                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
         TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
-        END = TILE + (BLOCKS ? 4 * STAGES : 0), /* a word per stage of K */
+        STORED = TILE + (BLOCKS ? 4 * STAGES : 0), /* a word per stage of K; pages: and more */
+        END = STORED + (PAGED ? RECORDS * (int)sizeof(forward_stored) : 0),
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -102,17 +113,18 @@ template <int D, int DV, bool VARLEN, bool BLOCKS = false> struct forward_shape 
     static_assert((int)SLOT % 16 == 0 && sizeof(forward_slot) == 16, "slots are read as 16 bytes");
     using records = shared_ring<forward_record, RECORDS, SLOT>;
     using listed = shared_ring<forward_listed, RECORDS, LISTED>;
+    using stored = shared_ring<forward_stored, RECORDS, STORED>;
 };
 
 /* A kernel begins: with barriers, and the repair that may follow it. `loads`: arrivals for a tile
- * of K or V. Returns the warpgroup. */
-template <class Z> ORDO_DEVICE int forward_begin(uint32_t loads = 1)
+ * of K or V. `followers`: loader warps that learn of a unit with its Q. Returns the warpgroup. */
+template <class Z> ORDO_DEVICE int forward_begin(uint32_t loads = 1, uint32_t followers = 0)
 {
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    block_begin([loads] {
+    block_begin([loads, followers] {
         for (int s = 0; s < Z::Q_STAGES; s++) {
             mbar_init(Z::Q_FULL + 8 * s, 1);
-            mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+            mbar_init(Z::Q_EMPTY + 8 * s, 4 * Z::CONSUMERS + followers);
         }
         for (int s = 0; s < Z::STAGES; s++) {
             mbar_init(Z::K_FULL + 8 * s, loads);
@@ -157,15 +169,16 @@ template <bool VARLEN> ORDO_DEVICE int forward_units(const ordo_forward_args &ar
     return args.units;
 }
 
-template <int D, int DV, bool BLOCKS = false>
+template <int D, int DV, bool BLOCKS = false, bool PAGED = false>
 ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, int ticket,
                                                 forward_record *to)
 {
-    using Z = forward_shape<D, DV, true, BLOCKS>;
+    using Z = forward_shape<D, DV, true, BLOCKS, PAGED>;
     ordo_forward_place place;
     if (args.batch.table) {
-        place =
-            ordo_forward_issue_ragged(&args.issue, &args.batch, D, args.run.group_heads, ticket);
+        place = ordo_forward_issue_ragged(&args.issue, &args.batch,
+                                          PAGED ? ORDO_BEFORE_QUERY : ORDO_BEFORE_FORWARD, D,
+                                          args.run.group_heads, ticket);
     } else {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
         place = { unit.head / args.issue.heads, unit.head % args.issue.heads, unit.tile };

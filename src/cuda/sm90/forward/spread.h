@@ -21,7 +21,7 @@ enum { WEIGHTS_THREADS = 256, SPREAD_GROUPS = ORDO_SPREAD_LINES / ORDO_SPREAD_GR
 
 /* The unit of a key head and a sequence of the list. */
 template <int D>
-ORDO_DEVICE decode_record spread_describe(const ordo_decode_args &args, int sequence, int key_head)
+ORDO_DEVICE decode_record spread_describe(const ordo_paged_args &args, int sequence, int key_head)
 {
     decode_record unit = {};
     unit.sequence = sequence;
@@ -37,7 +37,7 @@ enum { CHOOSE_THREADS = 512 };
 /* Their tiles leave the table, whose counts are those of the kernel in decode.h. */
 template <int D>
 __global__ void __launch_bounds__(CHOOSE_THREADS, 1)
-    spread_choose_kernel(const __grid_constant__ ordo_decode_args args)
+    spread_choose_kernel(const __grid_constant__ ordo_paged_args args)
 {
     __shared__ int64_t scratch[CHOOSE_THREADS / 32];
     const ordo_cuda_spread &spread = args.pages.spread;
@@ -159,7 +159,7 @@ ORDO_DEVICE void spread_weigh(char *group, float scale_log2, float before, float
 
 template <int D, bool F16>
 __global__ void __launch_bounds__(WEIGHTS_THREADS)
-    spread_weights_kernel(const __grid_constant__ ordo_decode_args args)
+    spread_weights_kernel(const __grid_constant__ ordo_paged_args args)
 {
     enum { COLUMNS = decode_shape<D>::COLUMNS };
     __shared__ spread_tops tops;

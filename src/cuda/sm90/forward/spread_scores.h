@@ -24,7 +24,7 @@ template <int D> struct spread_scores_shape : decode_shape<D> {
 
 /* A block's slots of one unit: part(unit, first key tile, their number, first slot) for each unit
  * that it has. Blocks have equal shares of all slots. */
-template <int D, class F> ORDO_DEVICE void spread_parts(const ordo_decode_args &args, F part)
+template <int D, class F> ORDO_DEVICE void spread_parts(const ordo_paged_args &args, F part)
 {
     const ordo_spread_list &list = *ordo_spread_list_of(&args.pages.spread);
     const int64_t all = (int64_t)list.slots * args.run.kv_heads;
@@ -42,7 +42,7 @@ template <int D, class F> ORDO_DEVICE void spread_parts(const ordo_decode_args &
 }
 
 template <int D, bool GATHER>
-ORDO_DEVICE void spread_load_keys(const ordo_decode_args &args, int warp)
+ORDO_DEVICE void spread_load_keys(const ordo_paged_args &args, int warp)
 {
     using Z = spread_scores_shape<D>;
     const uint64_t policy = policy_evict_first();
@@ -50,8 +50,8 @@ ORDO_DEVICE void spread_load_keys(const ordo_decode_args &args, int warp)
     to.parity = 1;
     uint32_t drawn = 0;
     spread_parts<D>(args, [&](const decode_record &unit, int tile, int count, int64_t) {
-        decode_piece now = decode_find<D, GATHER>(args, unit, tile, warp);
-        decode_piece next = decode_find<D, GATHER>(args, unit, tile - 1, warp);
+        page_piece now = decode_find<D, GATHER>(args, unit, tile, warp);
+        page_piece next = decode_find<D, GATHER>(args, unit, tile - 1, warp);
         if (warp == 0) {
             mbar_wait(Z::Q_EMPTY, drawn & 1 ^ 1);
             decode_load_q<D>(args, unit, Z::Q, Z::Q_FULL, policy);
@@ -72,7 +72,7 @@ ORDO_DEVICE void spread_load_keys(const ordo_decode_args &args, int warp)
 
 /* Stores the scores of a slot's lines, and their maxima: by the warp that has them. */
 template <int N>
-ORDO_DEVICE void spread_store(const ordo_decode_args &args, int64_t slot, const float (&s)[N])
+ORDO_DEVICE void spread_store(const ordo_paged_args &args, int64_t slot, const float (&s)[N])
 {
     const int lane = threadIdx.x % 32;
     const ordo_cuda_spread &spread = args.pages.spread;
@@ -97,7 +97,7 @@ ORDO_DEVICE void spread_store(const ordo_decode_args &args, int64_t slot, const 
 
 template <int D, bool F16, bool GATHER>
 __global__ void __launch_bounds__(decode_threads<GATHER>, 1)
-    spread_scores_kernel(const __grid_constant__ ordo_decode_args args)
+    spread_scores_kernel(const __grid_constant__ ordo_paged_args args)
 {
     using Z = spread_scores_shape<D>;
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;

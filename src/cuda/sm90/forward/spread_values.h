@@ -50,7 +50,7 @@ template <class Z> ORDO_DEVICE uint32_t spread_chunk(int line, int chunk)
 
 /* A tile's columns of a slice by the copy engine, as decode_copy() has it. */
 template <class Z>
-ORDO_DEVICE void spread_copy(const ordo_decode_args &args, const decode_piece &piece, int key_head,
+ORDO_DEVICE void spread_copy(const ordo_paged_args &args, const page_piece &piece, int key_head,
                              int slice, uint32_t at, uint32_t full, uint64_t policy)
 {
     const int lane = threadIdx.x % 32, bytes = Z::LINE_BYTES << args.copy_shift;
@@ -64,7 +64,7 @@ ORDO_DEVICE void spread_copy(const ordo_decode_args &args, const decode_piece &p
 
 /* A warp's quarter of them, as decode_gather() has it. */
 template <class Z>
-ORDO_DEVICE void spread_gather(const ordo_decode_args &args, const decode_piece &piece,
+ORDO_DEVICE void spread_gather(const ordo_paged_args &args, const page_piece &piece,
                                int key_head, int slice, uint32_t at, uint32_t full, int warp)
 {
     enum { LINES = Z::COLUMNS / DECODE_LOADERS, CHUNKS = Z::LINE_BYTES / 16 };
@@ -87,7 +87,7 @@ ORDO_DEVICE void spread_gather(const ordo_decode_args &args, const decode_piece 
 /* A loader warp: the products of a tile take less time than one warp needs for its loads. In a
  * gather all warps load a quarter of every tile, else each takes tiles in turn. */
 template <int D, bool GATHER>
-ORDO_DEVICE void spread_load_values(const ordo_decode_args &args, decode_record *unit, int64_t slot,
+ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *unit, int64_t slot,
                                     int slice, int warp)
 {
     using Z = spread_values_shape<decode_shape<D>::COLUMNS>;
@@ -96,8 +96,8 @@ ORDO_DEVICE void spread_load_values(const ordo_decode_args &args, decode_record 
     const int quarter = GATHER ? warp : 0, last = unit->last, tiles = last - unit->first + 1;
     const uint64_t policy = policy_evict_first();
     int n = GATHER ? 0 : warp;
-    decode_piece now = decode_find<D, GATHER>(args, *unit, last - n, quarter);
-    decode_piece next = decode_find<D, GATHER>(args, *unit, last - n - STEP, quarter);
+    page_piece now = decode_find<D, GATHER>(args, *unit, last - n, quarter);
+    page_piece next = decode_find<D, GATHER>(args, *unit, last - n - STEP, quarter);
     fence_global_to_async(); /* the weights were stored by ordinary stores */
     for (; n < tiles; n += STEP) {
         const uint32_t stage = (uint32_t)n % Z::STAGES, full = Z::FULL + 8 * stage;
@@ -166,7 +166,7 @@ ORDO_DEVICE void spread_take(uint32_t (&p)[N], spread_lines &lines, uint32_t rec
 
 /* Divides O by the row sums, rounds and stores it; the first slice's block stores lse. */
 template <bool F16, int N>
-ORDO_DEVICE void spread_epilogue(const ordo_decode_args &args, const decode_record &unit, int slice,
+ORDO_DEVICE void spread_epilogue(const ordo_paged_args &args, const decode_record &unit, int slice,
                                  const spread_lines &lines, float (&o)[N])
 {
     const decode_rows rows = decode_rows_of(args, unit);
@@ -192,7 +192,7 @@ ORDO_DEVICE void spread_epilogue(const ordo_decode_args &args, const decode_reco
 
 template <int D, bool F16, bool GATHER>
 __global__ void __launch_bounds__(decode_threads<true>, 1)
-    spread_values_kernel(const __grid_constant__ ordo_decode_args args)
+    spread_values_kernel(const __grid_constant__ ordo_paged_args args)
 {
     enum { COLUMNS = decode_shape<D>::COLUMNS };
     using Z = spread_values_shape<COLUMNS>;

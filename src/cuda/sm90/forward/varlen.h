@@ -1,5 +1,5 @@
-/* sm90/forward/varlen.h: the forward kernel for any batch, band, rule and block mask. Units, roles,
- * buffers, the order of sums and so the bits are those of the dense kernel.
+/* sm90/forward/varlen.h: the forward kernel for any batch, band, rule and block mask, and for keys
+ * in pages. Units, roles, buffers, the order of sums and so the bits are those of the dense kernel.
  *
  * Code that runs once per unit is slow (docs/design/hopper-tuning.md), and windows and short
  * sequences have short units. So there is one loop for all key tiles: products are issued at its
@@ -12,6 +12,7 @@
 #include "cuda/sm90/forward/blocks.h"
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/forward/keep.h"
+#include "cuda/sm90/forward/paged.h"
 
 /* Tiles before this one are partial, for the rows of a warpgroup, by the window. */
 template <class Z> ORDO_DEVICE int varlen_partial_to(const forward_record &record, int first)
@@ -19,11 +20,36 @@ template <class Z> ORDO_DEVICE int varlen_partial_to(const forward_record &recor
     return (max(0, first + 63 + record.low) + Z::COLUMNS - 1) / Z::COLUMNS;
 }
 
+/* Tiles before this one are, with keys in pages: also by the first stored column. */
+template <class Z>
+ORDO_DEVICE int varlen_stored_to(const forward_record &record, const forward_stored &stored,
+                                 int first)
+{
+    return max(varlen_partial_to<Z>(record, first), (stored.start + Z::COLUMNS - 1) / Z::COLUMNS);
+}
+
+/* Keys in pages: hides columns that are not stored, and clears values that no row of the unit sees.
+ * Every warpgroup that a row has finds such a tile partial. `now`, `tile`, `column`, `mine`: as
+ * below. */
+template <class Z, int N>
+ORDO_DEVICE void varlen_stored(float (&s)[N], const forward_stored &stored,
+                               const pipeline_state<Z::STAGES> &now, int tile, int column, int mine)
+{
+    const int at = tile * Z::COLUMNS, from = stored.start - at - column;
+    if (at < stored.start)
+        mask_window(s, { from, from }, { INT32_MAX, INT32_MAX }, -INFINITY);
+    if (at < stored.from || at + Z::COLUMNS > stored.to) {
+        mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
+        zero_outside(Z::V + now.stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, stored.from - at,
+                     stored.to - at, threadIdx.x % 128, OWN + mine);
+    }
+}
+
 /* Hides what a sequence's end and band hide of a tile. Limits are read from the record: they are
  * not live in between. In a ragged batch the last tile of V may reach beyond its sequence. `first`:
  * row of the warpgroup `mine`; `row`, `column`: of the thread; by the window tiles are partial
  * before `partial_to`. */
-template <class Z, int N>
+template <class Z, bool PAGED, int N>
 ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
                              const forward_record &record, const pipeline_state<Z::STAGES> &now,
                              int tile, int first, int row, int column, int mine, int partial_to)
@@ -31,7 +57,7 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
     const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
     if (end > record.kv_len) {
         mask_from(s, { record.kv_len - from, record.kv_len - from }, 0);
-        if (args.batch.table) {
+        if (!PAGED && args.batch.table) {
             mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
             zero_rows(Z::V + now.stage * Z::V_BYTES, Z::COLUMNS, Z::V_PANELS, record.kv_len - at,
                       threadIdx.x, OWN + mine);
@@ -54,20 +80,35 @@ constexpr bool varlen_apart = !LISTS && (SOURCE == ORDO_KEEP_GIVEN  ? D > 64
                                          : SOURCE == ORDO_KEEP_NONE ? D > 128
                                                                     : false);
 
+template <bool PAGED> struct varlen_args {
+    typedef ordo_forward_args type;
+};
+template <> struct varlen_args<true> {
+    typedef ordo_paged_args type;
+};
+
 /* RULE: what happens to scores, if that is known here. LISTS: under a block mask; ELEMENTS: one
- * whose partial tiles have bits. */
+ * whose partial tiles have bits. PAGED: keys in pages; the kernel for few queries may run beside
+ * this one. */
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS,
-          bool ELEMENTS>
-__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
-    forward_varlen_kernel(const __grid_constant__ ordo_forward_args args)
+          bool ELEMENTS, bool PAGED>
+__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THREADS, 1)
+    forward_varlen_kernel(const __grid_constant__ typename varlen_args<PAGED>::type args)
 {
-    using Z = forward_shape<D, DV, true, LISTS>;
+    using Z = forward_shape<D, DV, true, LISTS, PAGED>;
     extern __shared__ __align__(1024) char smem[];
-    const int warpgroup = forward_begin<Z>(), lane = threadIdx.x % 32;
+    const int warpgroup = forward_begin<Z>(1, PAGED ? 1 : 0), lane = threadIdx.x % 32;
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
-        if (threadIdx.x < 32 && elect_one())
+        if constexpr (PAGED) {
+            const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+            if (warp == 0)
+                paged_load<D, false>(args, smem);
+            else if (warp == 1)
+                paged_load<D, true>(args, smem);
+        } else if (threadIdx.x < 32 && elect_one()) {
             varlen_load<D, DV, LISTS, ELEMENTS>(args, smem);
+        }
         return;
     }
 
@@ -105,7 +146,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         const forward_record &record = *Z::records::of(smem, drawn);
         if (record.head < 0)
             break;
-        const forward_listed &more = *Z::listed::of(smem, drawn); /* if LISTS */
+        const forward_listed &more = *Z::listed::of(smem, drawn);   /* if LISTS */
+        const forward_stored &stored = *Z::stored::of(smem, drawn); /* if PAGED */
         q_low = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16) +
                 q_stage * (Z::Q_BYTES / 16);
         const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;
@@ -153,7 +195,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
         const int begun = tile;
         const int stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
         const int partial_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
-        const int partial_to = varlen_partial_to<Z>(record, first);
+        const int partial_to = PAGED ? varlen_stored_to<Z>(record, stored, first)
+                                     : varlen_partial_to<Z>(record, first);
 
         auto away = [&] { return row + record.diagonal - tile * Z::COLUMNS - column; };
         auto all_see = [&] {
@@ -180,8 +223,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
                         return away();
                     });
                 if (RULE != ORDO_RULE_ANY || !all_see()) {
-                    varlen_mask<Z>(s, args, record, now, tile, first, row, column, mine,
-                                   LISTS ? varlen_partial_to<Z>(record, first) : partial_to);
+                    varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
+                                          LISTS ? varlen_partial_to<Z>(record, first) : partial_to);
+                    if (PAGED)
+                        varlen_stored<Z>(s, stored, now, tile, column, mine);
                     if (ELEMENTS && is(LISTED_PARTIAL))
                         mask_words(s, bits);
                     else if (LISTS && (!is(LISTED_SEEN) || is(LISTED_PARTIAL)))
@@ -278,14 +323,16 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS>::THREADS, 1)
     }
     if (threadIdx.x % 128 == 0)
         bulk_wait();
+    if (PAGED)
+        grid_wait(); /* the repair waits for this kernel, and so for the one that ran beside it */
 }
 
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE = ORDO_RULE_ANY,
-          bool LISTS = false, bool ELEMENTS = false>
+          bool LISTS = false, bool ELEMENTS = false, bool PAGED = false>
 static ordo_forward_instance forward_varlen_instance(void)
 {
-    using Z = forward_shape<D, DV, true, LISTS>;
-    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS>,
+    using Z = forward_shape<D, DV, true, LISTS, PAGED>;
+    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS, PAGED>,
              Z::ROWS, Z::COLUMNS, Z::THREADS, Z::BYTES };
 }
 
