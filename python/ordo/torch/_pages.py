@@ -126,7 +126,9 @@ def aligned(k: Tensor, v: Tensor, ends: Tensor, starts: Tensor) -> tuple[Tensor,
 # ---- read where they lie ----
 
 _GROUP_MAX, _DIM_MAX = 64, 256  # of heads that share keys, and of head sizes, on CUDA
-_LINES_MAX = 1024  # rows times heads that share keys: kernels of packed sequences are faster beyond
+# Rows times heads that share keys: over pages that are no multiples of 16 rows, kernels of packed
+# sequences are faster beyond.
+_LINES_MAX = 1024
 
 
 def in_place(q: Tensor, k: Tensor, v: Tensor, batch: int) -> bool:
@@ -135,7 +137,7 @@ def in_place(q: Tensor, k: Tensor, v: Tensor, batch: int) -> bool:
     if q.dim() != 3 or 0 in (batch, *q.shape, *k.shape, *dims):
         return False
     group, rest = divmod(q.shape[-2], k.shape[-2])
-    if rest or q.shape[0] * group > batch * _LINES_MAX:
+    if rest or (k.shape[1] % 16 != 0 and q.shape[0] * group > batch * _LINES_MAX):
         return False
     if not q.dtype == k.dtype == v.dtype or q.dtype not in DTYPES or q.shape[-1] != k.shape[-1]:
         return False

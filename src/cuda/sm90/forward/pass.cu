@@ -27,7 +27,7 @@ static bool has_pieces(const ordo_cuda_pages *pages)
 static int32_t copy_shift_of(const ordo_cuda_pages *pages, int32_t columns)
 {
     int32_t shift = 0;
-    while ((pages->rows | columns) % (2 << shift) == 0)
+    while (((pages ? pages->rows : columns) | columns) % (2 << shift) == 0)
         shift++;
     return shift;
 }
