@@ -64,8 +64,8 @@ ORDO_DEVICE void spread_copy(const ordo_paged_args &args, const page_piece &piec
 
 /* A warp's quarter of them, as decode_gather() has it. */
 template <class Z>
-ORDO_DEVICE void spread_gather(const ordo_paged_args &args, const page_piece &piece,
-                               int key_head, int slice, uint32_t at, uint32_t full, int warp)
+ORDO_DEVICE void spread_gather(const ordo_paged_args &args, const page_piece &piece, int key_head,
+                               int slice, uint32_t at, uint32_t full, int warp)
 {
     enum { LINES = Z::COLUMNS / DECODE_LOADERS, CHUNKS = Z::LINE_BYTES / 16 };
     const int lane = threadIdx.x % 32;
