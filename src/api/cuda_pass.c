@@ -3,6 +3,7 @@
 
 #include "api/cuda_module.h"
 #include "api/limits.h"
+#include "base/bias.h"
 #include "base/keep.h"
 #include "base/pages.h"
 #include "base/status.h"
@@ -392,6 +393,26 @@ static void take_blocks(const ordo_plan *plan, ordo_pass which, const ordo_block
 
 /* ---- a pass ---- */
 
+static void take_bias(const ordo_problem *p, const ordo_call *call, ordo_cuda_bias *bias)
+{
+    if (!p->bias.on)
+        return;
+    const ordo_bias_strides step = ordo_bias_strides_of(p, &call->bias);
+    const bool f32 = p->bias.dtype == ORDO_F32;
+    const uintptr_t odd = (uintptr_t)(step.sequence | step.head | step.row | p->kv_len) & 1;
+    *bias = (ordo_cuda_bias) {
+        .data = call->bias.data,
+        .sequence = step.sequence,
+        .head = step.head,
+        .row = step.row,
+        .f32 = f32,
+        .pairs = odd == 0 && (uintptr_t)call->bias.data % (f32 ? 8 : 4) == 0,
+        .per_sequence = p->bias.per_sequence,
+        .per_head = p->bias.per_head,
+        .grad = call->dbias,
+    };
+}
+
 static void take_dropout(const ordo_problem *p, const ordo_call *call, ordo_cuda_pass *pass)
 {
     if (p->dropout.p == 0)
@@ -439,6 +460,7 @@ ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const or
     take_workspace(plan, which, call, pass);
     take_batch(plan, call, pass);
     take_blocks(plan, which, call->block_mask, &pass->blocks);
+    take_bias(p, call, &pass->bias);
     return ORDO_OK;
 }
 

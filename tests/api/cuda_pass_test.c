@@ -350,6 +350,42 @@ TEST(sinks)
     close_fixture(f);
 }
 
+/* Strides of what is shared are 0; pairs can be loaded where all of them begin at an even place. */
+TEST(biases)
+{
+    _Alignas(16) static float bias[HEADS * ROWS * (COLS + 2)], dbias[HEADS * ROWS * COLS];
+    request r = small();
+    r.problem.bias = (ordo_bias) { true, false, true, ORDO_F32 };
+    fixture *f = open_fixture(&r);
+    f->call.bias.data = bias;
+    ordo_cuda_bias x = pass_of(f, ORDO_FORWARD).bias;
+    CHECK(x.data == bias && !x.grad && x.f32 && x.pairs && !x.per_sequence && x.per_head);
+    CHECK_INT(x.sequence, 0);
+    CHECK_INT(x.head, ROWS * COLS);
+    CHECK_INT(x.row, COLS);
+    f->call.bias.data = bias + 1;
+    CHECK(!pass_of(f, ORDO_FORWARD).bias.pairs);
+    f->call.bias = (ordo_tensor) { bias, { 7, ROWS * (COLS + 1), COLS + 1, 1 } };
+    CHECK(!pass_of(f, ORDO_FORWARD).bias.pairs);
+    f->call.bias = (ordo_tensor) { bias, { 7, ROWS * (COLS + 2), COLS + 2, 1 } };
+    f->call.dbias = dbias;
+    x = pass_of(f, ORDO_BACKWARD).bias;
+    CHECK(x.pairs && x.grad == dbias);
+    CHECK_INT(x.sequence, 0);
+    CHECK_INT(x.row, COLS + 2);
+    close_fixture(f);
+
+    r.problem.kv_len--;
+    r.problem.bias = (ordo_bias) { true, true, false, r.problem.dtype };
+    f = open_fixture(&r);
+    f->call.bias = (ordo_tensor) { bias, { ROWS * COLS, 7, COLS, 1 } };
+    x = pass_of(f, ORDO_FORWARD).bias;
+    CHECK(!x.f32 && !x.pairs && x.per_sequence && !x.per_head); /* the last pair is half a pair */
+    CHECK_INT(x.sequence, ROWS * COLS);
+    CHECK_INT(x.head, 0);
+    close_fixture(f);
+}
+
 TEST(a_packed_pass)
 {
     request r = small();

@@ -58,6 +58,19 @@ typedef struct ordo_cuda_ragged {
     int32_t shift;       /* moves the diagonal: a shard's, of a dense batch run as a padded one */
 } ordo_cuda_ragged;
 
+/* What is added to scores; data NULL: nothing. Strides in elements, 0 where an axis is shared;
+ * columns are one apart. */
+typedef struct ordo_cuda_bias {
+    const void *data;
+    int64_t sequence, head, row;
+    bool f32;                    /* else the type of q */
+    bool pairs;                  /* columns are even in number, and 2n and 2n + 1 of every row
+                                  * can be loaded at once */
+    bool per_sequence, per_head; /* what the gradient has one of each of */
+    /* Backward: its gradient, contiguous: (sequences or 1, heads or 1, q_len, kv_len); or NULL. */
+    float *grad;
+} ordo_cuda_bias;
+
 typedef struct ordo_cuda_pass {
     ordo_run run; /* lengths, backward tiles, mask, heads, order, issue order, workers; of a ragged
                    * batch the largest lengths, and per sequence what `batch` says */
@@ -100,6 +113,7 @@ typedef struct ordo_cuda_pass {
                       * Forward, by phases: the factor of a row's outputs */
     float *lse2;     /* likewise: lse in powers of two, +inf where a row sees nothing */
     ordo_cuda_phase phase;
+    ordo_cuda_bias bias;
     ordo_cuda_block_mask blocks; /* block mask, and its tiles in the workspace */
     ordo_cuda_sequence *table;   /* packed and padded: batch.table, to be made; else NULL */
 
@@ -143,10 +157,10 @@ ORDO_HD float ordo_pass_dv_scale(const ordo_cuda_pass *pass)
 }
 
 /* Whether scores become logits before the softmax: it finds the largest score before it scales, so
- * a negative scale is applied first, like softcap and ALiBi. */
+ * a negative scale is applied first, like softcap, ALiBi and a bias. */
 ORDO_HD bool ordo_pass_has_rule(const ordo_cuda_pass *pass)
 {
-    return pass->softcap > 0.0f || pass->slopes || pass->scale < 0.0f;
+    return pass->softcap > 0.0f || pass->slopes || pass->bias.data || pass->scale < 0.0f;
 }
 
 /* Index of a flag after the ticket: nonzero if a pass has written a value that is not finite. */
