@@ -96,7 +96,12 @@
     INSTANCE(seen_64_bf16, forward_varlen<64, 64, false, true, true>)                              \
     INSTANCE(seen_64_f16, forward_varlen<64, 64, true, true, true>)                                \
     INSTANCE(seen_128_bf16, forward_varlen<128, 128, false, true, true>)                           \
-    INSTANCE(seen_128_f16, forward_varlen<128, 128, true, true, true>)
+    INSTANCE(seen_128_f16, forward_varlen<128, 128, true, true, true>)                             \
+    /* a bias */                                                                                   \
+    INSTANCE(bias_64_bf16, forward_varlen<64, 64, false, false, false, true>)                      \
+    INSTANCE(bias_64_f16, forward_varlen<64, 64, true, false, false, true>)                        \
+    INSTANCE(bias_128_bf16, forward_varlen<128, 128, false, false, false, true>)                   \
+    INSTANCE(bias_128_f16, forward_varlen<128, 128, true, false, false, true>)
 
 /* The instance for keep bits of that source; `rule`: of the kernels that have one. */
 #define ORDO_FORWARD_DECLARE(NAME, ...)                                                            \

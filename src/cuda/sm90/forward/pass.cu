@@ -112,6 +112,8 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     const ordo_forward_rule rule = rule_of(pass);
     const bool small = ordo_pass_bucket(pass) == 64;
+    if (pass->bias.data)
+        return small ? INSTANCE(bias_64) : INSTANCE(bias_128);
     if (pass->blocks.bits)
         return small ? INSTANCE(seen_64) : INSTANCE(seen_128);
     if (pass->blocks.start)

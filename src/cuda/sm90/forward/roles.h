@@ -52,12 +52,13 @@ struct forward_stored {
     int32_t from, to;      /* columns that a row of the unit may see */
 };
 
-/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask; PAGED: with
- * keys in pages. */
+/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask or a bias;
+ * PAGED: with keys in pages. */
 template <int D, int DV, bool VARLEN, bool BLOCKS = false, bool PAGED = false>
 struct forward_shape {
     enum {
-        /* Under a block mask the rows of a block: others would walk what only some of them see. */
+        /* Under a block mask the rows of a block: others would walk what only some of them see.
+         * With a bias two warpgroups, which have more registers than three. */
         ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
         CONSUMERS = ROWS / 64,    /* warpgroups */
@@ -233,17 +234,17 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
-template <int D, int DV, bool VARLEN>
+template <int D, int DV, bool VARLEN, bool BLOCKS = false>
 ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
 {
-    using Z = forward_shape<D, DV, VARLEN>;
+    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
     const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
     const int units = forward_units<VARLEN>(args);
     int k_stage = 0, k_parity = 1, v_stage = 0, v_parity = 1;
     uint32_t drawn = 0; /* units so far */
     if constexpr (VARLEN)
         if ((int)blockIdx.x < units)
-            forward_describe<D, DV>(args, blockIdx.x, Z::records::of(smem, 0));
+            forward_describe<D, DV, BLOCKS>(args, blockIdx.x, Z::records::of(smem, 0));
     for (int ticket = blockIdx.x; ticket < units; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         const forward_from from =
@@ -283,7 +284,7 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
             }
             if constexpr (VARLEN) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
-                    forward_describe<D, DV>(args, next, Z::records::of(smem, drawn + 1));
+                    forward_describe<D, DV, BLOCKS>(args, next, Z::records::of(smem, drawn + 1));
         }
         ticket = next;
     }

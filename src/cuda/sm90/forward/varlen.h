@@ -13,6 +13,7 @@
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/forward/keep.h"
 #include "cuda/sm90/forward/paged.h"
+#include "cuda/tile/bias.h"
 
 /* Tiles before this one are partial, for the rows of a warpgroup, by the window. */
 template <class Z> ORDO_DEVICE int varlen_partial_to(const forward_record &record, int first)
@@ -73,6 +74,34 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
     }
 }
 
+/* Reads biases of a turn: words.load(). `row`, `column`: the thread's first ones; rows that do not
+ * exist have the bias of the last one. */
+template <int TURN, class W>
+ORDO_DEVICE void varlen_load_bias(W &words, const ordo_forward_args &args,
+                                  const forward_record &record, int row, int column)
+{
+    const int last = record.q_len - 1;
+    row = (int)opaque((uint32_t)row); /* no addresses from tile to tile */
+    const int64_t at = bias_at(args.bias, record.batch, record.head) + column;
+    words.template load<TURN>(args.bias, at + min(row, last) * args.bias.row,
+                              at + min(row + 8, last) * args.bias.row,
+                              args.run.band.kv_len - column);
+}
+
+/* Adds the biases of a turn, which have been read, and reads and adds those of the turns after. */
+template <int TURN, class W, int N>
+ORDO_DEVICE void varlen_add_bias(float (&s)[N], W &words, const ordo_forward_args &args,
+                                 const forward_record &record, int row, int column)
+{
+    words.template each<TURN>(args.bias,
+                              [&](int i, float bias) { bias_add(s[i], bias, args.rule.slope); });
+    if constexpr (TURN + 1 < W::TURNS)
+        if (TURN + 1 < words.turns(args.bias)) {
+            varlen_load_bias<TURN + 1>(words, args, record, row, column);
+            varlen_add_bias<TURN + 1>(s, words, args, record, row, column);
+        }
+}
+
 /* Whole tiles have code of their own, and up to head size 192 a loop, where that is faster and
  * registers suffice. */
 template <int D, ordo_keep_source SOURCE, bool LISTS>
@@ -88,14 +117,14 @@ template <> struct varlen_args<true> {
 };
 
 /* RULE: what happens to scores, if that is known here. LISTS: under a block mask; ELEMENTS: one
- * whose partial tiles have bits. PAGED: keys in pages; the kernel for few queries may run beside
- * this one. */
+ * whose partial tiles have bits. BIAS: with one. PAGED: keys in pages; the kernel for few queries
+ * may run beside this one. */
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS,
-          bool ELEMENTS, bool PAGED>
-__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THREADS, 1)
+          bool ELEMENTS, bool BIAS, bool PAGED>
+__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS || BIAS, PAGED>::THREADS, 1)
     forward_varlen_kernel(const __grid_constant__ typename varlen_args<PAGED>::type args)
 {
-    using Z = forward_shape<D, DV, true, LISTS, PAGED>;
+    using Z = forward_shape<D, DV, true, LISTS || BIAS, PAGED>;
     extern __shared__ __align__(1024) char smem[];
     const int warpgroup = forward_begin<Z>(1, PAGED ? 1 : 0), lane = threadIdx.x % 32;
     if (warpgroup == 0) {
@@ -107,7 +136,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
             else if (warp == 1)
                 paged_load<D, true>(args, smem);
         } else if (threadIdx.x < 32 && elect_one()) {
-            varlen_load<D, DV, LISTS, ELEMENTS>(args, smem);
+            varlen_load<D, DV, LISTS, ELEMENTS, BIAS>(args, smem);
         }
         return;
     }
@@ -158,9 +187,10 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
             o[i] = 0.0f;
 
         int tile = record.last;
-        int32_t listed = 0; /* what the stage says of the tile at hand */
-        uint2 bits;         /* of it, if ELEMENTS and they hide some of it */
-        auto look = [&] {   /* waits for the keys of a tile */
+        int32_t listed = 0;                        /* what the stage says of the tile at hand */
+        uint2 bits;                                /* of it, if ELEMENTS and they hide some of it */
+        bias_words<F16, Z::COLUMNS / 2, 32> words; /* if BIAS: registers are few */
+        auto look = [&] {                          /* waits for the keys of a tile */
                           mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
                           if constexpr (LISTS) {
                               listed = load_shared(Z::TILE + 4 * now.stage);
@@ -212,19 +242,24 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
                 cap_scores<true>(s, args.rule);
             if constexpr (RULE == ORDO_RULE_DISTANCE)
                 subtract_distance<-1>(s, slope, distance);
-            if (whole.value || (!varlen_apart<D, SOURCE, LISTS> && !has_rule && all_see())) {
+            if (whole.value ||
+                (!varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see())) {
                 row_tops(
                     top, s,
                     state); /* in both branches: the compiler waits for the outputs after them */
             } else {
-                if (has_rule)
-                    apply_rule<-1, true>(s, args.rule, [&](float &slope) {
-                        slope = record.slope;
-                        return away();
-                    });
-                if (RULE != ORDO_RULE_ANY || !all_see()) {
+                if (BIAS || has_rule)
+                    apply_rule<-1, true>(s, BIAS ? bias_rule(args.rule) : args.rule,
+                                         [&](float &slope) {
+                                             slope = record.slope;
+                                             return away();
+                                         });
+                if constexpr (BIAS)
+                    varlen_add_bias<0>(s, words, args, record, row, tile * Z::COLUMNS + column);
+                if (RULE != ORDO_RULE_ANY || BIAS || !all_see()) {
                     varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
-                                          LISTS ? varlen_partial_to<Z>(record, first) : partial_to);
+                                          LISTS || BIAS ? varlen_partial_to<Z>(record, first)
+                                                        : partial_to);
                     if (PAGED)
                         varlen_stored<Z>(s, stored, now, tile, column, mine);
                     if (ELEMENTS && is(LISTED_PARTIAL))
@@ -253,6 +288,8 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
             const int distance = away();
             const float slope = record.slope * args.rule.slope;
             keep.next(record, row, tile, tile == begun);
+            if constexpr (BIAS)
+                varlen_load_bias<0>(words, args, record, row, tile * Z::COLUMNS + column);
             wgmma_wait<1>();
             wgmma_pin(s);
             mbar_arrive_warp(k_empty(), lane);
@@ -279,7 +316,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
         };
 #pragma unroll 1
         for (;;) {
-            if (varlen_apart<D, SOURCE, LISTS> && !has_rule && all_see()) {
+            if (varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see()) {
                 step(constant<true>());
                 if constexpr (D <= 192)
 #pragma unroll 1
@@ -317,7 +354,7 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
         else
             for (; tile >= record.first; tile--)
                 pass_on();
-        forward_epilogue<D, DV, true, F16, LISTS>(args, smem, o, weights, at, mine);
+        forward_epilogue<D, DV, true, F16, LISTS || BIAS>(args, smem, o, weights, at, mine);
         if (Z::O_IN_Q)
             forward_release_q<Z>(q_stage, mine);
     }
@@ -328,12 +365,14 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS, PAGED>::THRE
 }
 
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE = ORDO_RULE_ANY,
-          bool LISTS = false, bool ELEMENTS = false, bool PAGED = false>
+          bool LISTS = false, bool ELEMENTS = false, bool BIAS = false, bool PAGED = false>
 static ordo_forward_instance forward_varlen_instance(void)
 {
-    using Z = forward_shape<D, DV, true, LISTS, PAGED>;
-    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS, PAGED>,
-             Z::ROWS, Z::COLUMNS, Z::THREADS, Z::BYTES };
+    using Z = forward_shape<D, DV, true, LISTS || BIAS, PAGED>;
+    return {
+        (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS, BIAS, PAGED>,
+        Z::ROWS, Z::COLUMNS, Z::THREADS, Z::BYTES
+    };
 }
 
 #endif
