@@ -29,7 +29,10 @@
     INSTANCE(block_mask_f16, backward_varlen<ORDO_DQ_ORDERED, true, true>)                         \
     /* an element mask, likewise */                                                                \
     INSTANCE(seen_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true, true>)                       \
-    INSTANCE(seen_f16, backward_varlen<ORDO_DQ_ORDERED, true, true, true>)
+    INSTANCE(seen_f16, backward_varlen<ORDO_DQ_ORDERED, true, true, true>)                         \
+    /* a bias, likewise */                                                                         \
+    INSTANCE(bias_bf16, backward_varlen<ORDO_DQ_ORDERED, false, false, false, true>)               \
+    INSTANCE(bias_f16, backward_varlen<ORDO_DQ_ORDERED, true, false, false, true>)
 
 /* The instance for a bucket and keep bits of a source. */
 #define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \

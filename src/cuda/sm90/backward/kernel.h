@@ -70,12 +70,12 @@ ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs dense passes of head size 128 6 %. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false>
+          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS>;
+    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS, BIAS>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The edge of a step's tile is loaded one step ahead. Else the compiler may place the load
@@ -128,13 +128,13 @@ __global__ void __launch_bounds__(384, 1)
         int32_t words; /* not needed: leave() releases the chain's record */
         if (CARRY && args.carry.in)
             SUMS(args, m.place(args, words), m.thread).load(dk, dv);
-        if (D == 128)
+        if (D == 128 && !BIAS)
             m.stats(lse, 0, j & 1);
         mbar_wait(Z::DO_FULL + 8 * (j & 1), j >> 1 & 1);
         if constexpr (VARLEN)
             m.zero_queries(j);
-        /* Waits for the scores of a step. Bits are loaded and used here, where few registers are
-         * in use; so the rule, which comes before them, is applied here, too. */
+        /* Waits for the scores of a step. Bits and biases are loaded and used here, where few
+         * registers are in use; so the rule, which comes before them, is applied here, too. */
         auto wait_for_scores = [&](uint32_t j, bool there) {
             if constexpr (ELEMENTS) {
                 const typename M::element_bits bits = m.load_elements(j, there, args.blocks);
@@ -144,6 +144,17 @@ __global__ void __launch_bounds__(384, 1)
                     m.score(sc, j, args.rule);
                 if (there)
                     m.mask_elements(sc, bits, j);
+            } else if constexpr (BIAS) {
+                uint32_t bias[M::BIASES];
+                if (!there) /* scores that are dropped: of any step that is on record */
+                    j--;
+                m.template load_bias<0>(bias, j, args);
+                wgmma_wait<0>();
+                wgmma_pin(sc);
+                m.score(sc, j, bias_rule(args.rule));
+                m.template add_bias<0>(sc, bias, j, args);
+                if (D == 128)
+                    m.stats(lse, 0, j & 1);
             } else {
                 wgmma_wait<0>();
                 wgmma_pin(sc);
@@ -162,7 +173,7 @@ __global__ void __launch_bounds__(384, 1)
             m.template scores<Z::V, Z::DO>(dp, stage);
             wgmma_commit();
             if constexpr (VARLEN) {
-                if (!ELEMENTS && args.has_rule)
+                if (!ELEMENTS && !BIAS && args.has_rule)
                     m.score(sc, j, args.rule);
                 m.mask_varlen(sc, j, args.blocks);
             } else {
@@ -224,7 +235,7 @@ __global__ void __launch_bounds__(384, 1)
                 m.keep.make(j + Z::KEEP_BUFFERS, args);
             if (EDGE_AHEAD) /* after the last step: of whatever is there, and dropped */
                 edge = load_shared(Z::EDGE + 4 * other);
-            if (D == 128)
+            if (D == 128 && !BIAS)
                 m.stats(lse, 0, other);
             if (VARLEN && !last)
                 m.zero_queries(j + 1);
@@ -263,7 +274,7 @@ __global__ void __launch_bounds__(384, 1)
         ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
         if (CARRY && args.carry.out) {
             taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (KEYS && (!BLOCKS || args.dk.data)) { /* lists: dq alone runs here, too */
+        } else if (KEYS && ((!BLOCKS && !BIAS) || args.dk.data)) { /* these two: dq alone, too */
             taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.map.dv, args.dv,
                               args.v_head_dim, at);
             taint |= m.put_out(dk, args.dk_scale, &args.map.dk, args.dk, args.head_dim, at);

@@ -7,12 +7,14 @@
 #include "cuda/sm90/backward/kernel.h"
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool CARRY = VARLEN,
-          bool BLOCKS = false, bool ELEMENTS = false>
+          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
 static ordo_backward_instance backward_instance(void)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    return { (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS, ELEMENTS>,
-             Z::ROWS, Z::KEYS, Z::THREADS, Z::BYTES };
+    return {
+        (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS, ELEMENTS, BIAS>,
+        Z::ROWS, Z::KEYS, Z::THREADS, Z::BYTES
+    };
 }
 
 /* Dense passes. Those that carry sums do not make bits: ordo_backward_dense(). */
@@ -43,23 +45,24 @@ static ordo_backward_instance backward_any_order(int32_t bucket, ordo_keep_sourc
 }
 
 /* A bucket, all sources of keep bits. */
-template <int D, int MODE, bool F16, bool BLOCKS, bool ELEMENTS>
+template <int D, int MODE, bool F16, bool BLOCKS, bool ELEMENTS, bool BIAS>
 static ordo_backward_instance backward_sources(ordo_keep_source source)
 {
     const bool carry = MODE != ORDO_DQ_ALONE; /* dQ has no sums to carry */
-    return source == ORDO_KEEP_NONE
-               ? backward_instance<D, MODE, ORDO_KEEP_NONE, true, F16, carry, BLOCKS, ELEMENTS>()
-           : source == ORDO_KEEP_GIVEN
-               ? backward_instance<D, MODE, ORDO_KEEP_GIVEN, true, F16, carry, BLOCKS, ELEMENTS>()
-               : backward_instance<D, MODE, ORDO_KEEP_MADE, true, F16, carry, BLOCKS, ELEMENTS>();
+    return source == ORDO_KEEP_NONE ? backward_instance<D, MODE, ORDO_KEEP_NONE, true, F16, carry,
+                                                        BLOCKS, ELEMENTS, BIAS>()
+           : source == ORDO_KEEP_GIVEN ? backward_instance<D, MODE, ORDO_KEEP_GIVEN, true, F16,
+                                                           carry, BLOCKS, ELEMENTS, BIAS>()
+                                       : backward_instance<D, MODE, ORDO_KEEP_MADE, true, F16,
+                                                           carry, BLOCKS, ELEMENTS, BIAS>();
 }
 
 /* Buckets 64 and 128. */
-template <int MODE, bool F16, bool BLOCKS = false, bool ELEMENTS = false>
+template <int MODE, bool F16, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
 static ordo_backward_instance backward_varlen(int32_t bucket, ordo_keep_source source)
 {
-    return bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS, ELEMENTS>(source)
-                        : backward_sources<128, MODE, F16, BLOCKS, ELEMENTS>(source);
+    return bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS, ELEMENTS, BIAS>(source)
+                        : backward_sources<128, MODE, F16, BLOCKS, ELEMENTS, BIAS>(source);
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

@@ -7,6 +7,7 @@
 
 #include "cuda/sm90/backward/keep.h"
 #include "cuda/sm90/wgmma.h"
+#include "cuda/tile/bias.h"
 #include "cuda/tile/mask.h"
 
 /* Named barriers. DS_DONE: by the step's parity and the warpgroup that waits: the other one has
@@ -22,7 +23,7 @@ struct chain_place {
 };
 
 template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool BLOCKS = false, bool ELEMENTS = false>
+          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS>;
@@ -185,7 +186,7 @@ struct backward_math {
         load_shared2(step_at(j) + offsetof(general_step, row), row, bits);
         slope = __int_as_float(bits);
         const int x = (int)opaque((uint32_t)thread);
-        if constexpr (ELEMENTS || (BLOCKS && SOURCE == ORDO_KEEP_GIVEN))
+        if constexpr (ELEMENTS || BIAS || (BLOCKS && SOURCE == ORDO_KEEP_GIVEN))
             /* unsigned takes a register less there */
             return load_shared(Z::CHAIN + offsetof(backward_chain, away)) + row + 2 * (x & 3) -
                    key_of((uint32_t)x);
@@ -198,6 +199,77 @@ struct backward_math {
                                           const ordo_score_rule &rule) const
     {
         apply_rule<1, true>(sc, rule, [&](float &slope) { return far(j, slope); });
+    }
+
+    /* Words of as many biases as there are registers for. */
+    enum { BIASES = D == 64 && Z::DROP ? 16 : 32 };
+
+    /* Reads the biases of step j, from score FROM on. EDGE: those behind the end of the bias are
+     * not read. */
+    template <int FROM, bool F32, bool EDGE>
+    __device__ __forceinline__ void read_bias(uint32_t (&word)[BIASES], uint32_t j,
+                                              const ordo_cuda_pass &pass) const
+    {
+        enum { WIDTH = F32 ? 4 : 2 };
+        int64_t row = pass.bias.row * WIDTH;
+        const int x = (int)opaque((uint32_t)thread);
+        const int query =
+            load_shared(step_at(j) + offsetof(general_step, row)) + 2 * (x % 4) + query_of(FROM);
+        const int key = load_shared(Z::CHAIN + offsetof(backward_chain, key)) + key_of(x);
+        const int64_t head =
+            bias_at(pass.bias, load_shared(Z::CHAIN + offsetof(backward_chain, sequence)),
+                    special(j) & (STEP_PARTIAL - 1));
+        const int queries = pass.run.band.q_len - query, keys = pass.run.band.kv_len - key;
+        const char *line = (const char *)pass.bias.data + (head + key) * WIDTH + query * row;
+#pragma unroll
+        for (int i = 0; i < BIASES; i += 4) {
+#pragma unroll
+            for (int y = 0; y < 4; y++) {
+                const char *const at = line + y % 2 * row + y / 2 * (8 * WIDTH);
+                const bool there = !EDGE || (query_of(i + y) < queries && y / 2 * 8 < keys);
+                if constexpr (F32)
+                    bias_load(word[i + y], at, there);
+                else
+                    bias_load_half(word[i + y], at, there);
+            }
+            line += 8 * row;
+            asm volatile("" : "+l"(line)); /* no addresses ahead of their loads */
+        }
+    }
+
+    template <int FROM>
+    __device__ __forceinline__ void load_bias(uint32_t (&word)[BIASES], uint32_t j,
+                                              const ordo_cuda_pass &pass) const
+    {
+        const ordo_band &all = pass.run.band;
+        const int row = load_shared(step_at(j) + offsetof(general_step, row));
+        const int key = load_shared(Z::CHAIN + offsetof(backward_chain, key));
+        const bool edge = row > all.q_len - Z::ROWS || key > all.kv_len - Z::KEYS;
+        if (pass.bias.f32)
+            edge ? read_bias<FROM, true, true>(word, j, pass)
+                 : read_bias<FROM, true, false>(word, j, pass);
+        else
+            edge ? read_bias<FROM, false, true>(word, j, pass)
+                 : read_bias<FROM, false, false>(word, j, pass);
+    }
+
+    /* Adds the biases that have been read, then those of the scores behind them. */
+    template <int FROM>
+    __device__ __forceinline__ void add_bias(float (&sc)[SCORES], uint32_t (&word)[BIASES],
+                                             uint32_t j, const ordo_backward_args &args) const
+    {
+        if (args.bias.f32)
+#pragma unroll
+            for (int i = 0; i < BIASES; i++)
+                bias_add(sc[FROM + i], __uint_as_float(word[i]), args.rule.slope);
+        else
+#pragma unroll
+            for (int i = 0; i < BIASES; i++)
+                bias_add(sc[FROM + i], pair_low<F16>(word[i]), args.rule.slope);
+        if constexpr (FROM + BIASES < SCORES) {
+            load_bias<FROM + BIASES>(word, j, args);
+            add_bias<FROM + BIASES>(sc, word, j, args);
+        }
     }
 
     /* The gradient of softcap, for the sixteen queries k of a step. */

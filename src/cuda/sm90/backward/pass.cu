@@ -22,6 +22,8 @@ static ordo_backward_instance instance_of(const ordo_cuda_pass *pass)
         return ordo_backward_any_order_bf16(bucket, source);
     if (ordo_backward_dense(pass))
         return pass->carry.in || pass->carry.out ? INSTANCE(carry) : INSTANCE(dense);
+    if (pass->bias.data)
+        return INSTANCE(bias);
     if (pass->blocks.bits)
         return INSTANCE(seen);
     if (pass->blocks.start)

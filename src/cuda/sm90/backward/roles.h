@@ -23,7 +23,8 @@ typedef enum ordo_dq_mode {
 
 /* SOURCE: of keep bits; the consumer warps make those that are not given. VARLEN: any pass
  * (sm90/backward/varlen.h), else dense ones of bf16 whose head size is D, under no other rules.
- * BLOCKS: varlen, with a block mask; ELEMENTS, elsewhere: one whose partial tiles have bits. */
+ * BLOCKS: varlen, with a block mask; ELEMENTS, elsewhere: one whose partial tiles have bits; BIAS:
+ * varlen, with a bias. */
 template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool BLOCKS = false>
 struct backward_shape {
     enum {
