@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/sm90/backward/bias.h"
 #include "cuda/sm90/backward/instances.h"
 #include "cuda/sm90/backward/rows.h"
 #include "cuda/support/around.h"
@@ -40,5 +41,9 @@ ordo_status ordo_wgmma_backward_flash(const ordo_cuda_pass *pass)
         CUDA_TRY(ordo_cuda_tiles(pass));
         CUDA_TRY(ordo_cuda_clear_backward(pass));
     }
-    return ordo_backward_run(pass, instance_of(pass));
+    if (pass->dq.data || pass->dk.data || pass->carry.out)
+        CUDA_TRY(ordo_backward_run(pass, instance_of(pass)));
+    else /* the gradient of a bias alone */
+        CUDA_TRY(ordo_backward_begin(pass, false));
+    return pass->bias.grad ? ordo_backward_bias(pass) : ORDO_OK;
 }
