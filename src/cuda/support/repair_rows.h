@@ -10,6 +10,7 @@
 #include "cuda/support/around.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
+#include "cuda/tile/bias.h"
 #include "cuda/tile/keep_inside.h"
 #include "cuda/tile/ptx.h"
 
@@ -121,10 +122,22 @@ ORDO_DEVICE void fill(double (&sum)[EACH], double value)
 
 /* ---- one element ---- */
 
-/* Whether a block mask, if there is one, lets a row of a query head see a key. */
+/* The bias, 0 without. */
+ORDO_DEVICE float bias_of(const head_place &at, int32_t head, int64_t row, int64_t key)
+{
+    const ordo_cuda_bias &bias = at.pass.bias;
+    const int64_t place = bias_at(bias, at.b, head) + row * bias.row + key;
+    if (!bias.data)
+        return 0.0f;
+    return at.pass.f16 ? bias_value<true>(bias, place) : bias_value<false>(bias, place);
+}
+
+/* Whether a block mask and a bias, if there are any, let a row of a query head see a key. */
 ORDO_DEVICE bool listed(const head_place &at, int32_t head, int64_t row, int64_t key)
 {
     const ordo_cuda_block_mask &blocks = at.pass.blocks;
+    if (bias_of(at, head, row, key) < ORDO_BIAS_LEAST)
+        return false;
     return !blocks.start ||
            ordo_blocks_sees(&blocks, at.b, head,
                             ordo_blocks_before(&blocks, &at.s, at.pass.run.band.bq), (int32_t)row,
@@ -156,10 +169,11 @@ ORDO_DEVICE double logit_of_product(const head_place &at, int32_t head, double q
 {
     const double x = (double)at.pass.scale * qk, cap = at.pass.softcap;
     const double capped = cap > 0 ? cap * tanh(x / cap) : x;
+    const double bias = bias_of(at, head, row, key);
     if (!at.pass.slopes)
-        return capped;
+        return capped + bias;
     const double slope = at.pass.slopes[at.b * at.pass.slopes_sequence + head];
-    return capped - slope * fabs((double)(row + at.s.diagonal - key));
+    return bias + capped - slope * fabs((double)(row + at.s.diagonal - key));
 }
 
 /* ---- units: tiles of a head, as in the backward pass ---- */
