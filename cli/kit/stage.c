@@ -88,6 +88,10 @@ static int open_device(cli_stage *s, size_t workspace_bytes)
     c->dk.data = s->out[CLI_DK];
     c->dv.data = s->out[CLI_DV];
     c->dsink_parts = t->sinks ? s->out[CLI_DSINK] : NULL;
+    if (c->bias.data) {
+        c->bias.data = take(s, t->bias, cli_tensors_output_bytes(t, CLI_DBIAS), &status);
+        c->dbias = s->out[CLI_DBIAS];
+    }
     c->cu_q = take_if(s, c->cu_q, (batch + 1) * sizeof *c->cu_q, &status);
     c->cu_kv = take_if(s, c->cu_kv, (batch + 1) * sizeof *c->cu_kv, &status);
     c->q_lens = take_if(s, c->q_lens, batch * sizeof *c->q_lens, &status);

@@ -108,7 +108,7 @@ typedef struct ordo_paging {
 
 /* A number that is added to each logit after scale, softcap and ALiBi; each call gives them
  * (call.bias), and may ask for their gradient. Layouts dense and padded, without pages and
- * segments; backend cuda has no kernels for it. */
+ * segments; on backend cuda head sizes up to 128, and neither softcap nor lists of blocks. */
 typedef struct ordo_bias {
     bool on;
     bool per_sequence, per_head; /* whether each sequence, and each query head, has its own */

@@ -73,6 +73,28 @@ static ordo_status check_cuda_pages(const ordo_problem *p)
     return ORDO_OK;
 }
 
+/* The kernels with a bias have neither lists of blocks nor softcap, whose gradient would need the
+ * bias once more. */
+static ordo_status check_cuda_bias(const ordo_problem *p, int most)
+{
+    if (p->head_dim > most || p->v_head_dim > most)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "head_dim %" PRId64 ", v_head_dim %" PRId64
+                         ", bias.on true: backend cuda expects at most %d; backend cpu runs it",
+                         p->head_dim, p->v_head_dim, most);
+    if (ordo_has_blocks(p))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "%s, bias.on true: backend cuda expects one of the two; a bias of -inf "
+                         "hides, too, and backend cpu runs both",
+                         lists_name(p));
+    if (p->softcap != 0)
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "softcap %g, bias.on true: backend cuda expects one of the two; backend "
+                         "cpu runs both",
+                         p->softcap);
+    return ORDO_OK;
+}
+
 /* What the CUDA kernels cannot compute. */
 static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *family)
 {
@@ -88,8 +110,7 @@ backend cpu runs f16");
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
         ORDO_TRY(check_cuda_pages(p));
     if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "bias.on true: backend cuda expects no bias; backend cpu runs it");
+        ORDO_TRY(check_cuda_bias(p, most));
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");

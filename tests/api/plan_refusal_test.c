@@ -54,7 +54,12 @@ TEST(what_backends_cannot_do_is_refused_by_name)
 TEST(what_cuda_kernels_cannot_do_is_refused_by_name)
 {
     REFUSE(on_h200, p->softcap = 16385, UNSUPPORTED, "softcap 16385", "0 (off) or 2^-10 to 2^14");
-    REFUSE(on_h200, p->bias.on = true, UNSUPPORTED, "bias.on true", "backend cpu runs it");
+    REFUSE(on_h200, (p->bias.on = true, p->softcap = 30), UNSUPPORTED, "softcap 30, bias.on true",
+           "backend cpu runs both");
+    REFUSE(on_h200, (p->bias.on = true, p->blocks.entries = 4), UNSUPPORTED,
+           "block mask, bias.on true", "backend cpu runs both");
+    REFUSE(on_h200, (p->bias.on = true, p->head_dim = p->v_head_dim = 136), UNSUPPORTED,
+           "head_dim 136, v_head_dim 136, bias.on true", "at most 128; backend cpu runs it");
     REFUSE(on_h200, p->softcap = 9e-4, UNSUPPORTED, "softcap 0.0009", "0 (off) or 2^-10 to 2^14");
     REFUSE(on_h200, o->split = 2, UNSUPPORTED, "split 2", "backend cuda expects 1");
     REFUSE(on_h200, o->forward_tile = ((ordo_tile) { 192, 128 }), UNSUPPORTED,

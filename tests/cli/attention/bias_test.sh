@@ -25,7 +25,9 @@ status 0 verify --q-lens 40,7 --kv-lens 60,50 --seq 64 --heads 2 --dim 8 --bias 
 prints "each sequence alone                    2   equal"
 refuses 2 "--cut: expected no --bias" verify --seq 64 --bias heads --cut rows
 refuses 3 "bias.on true, layout packed" run --cu-seqlens 0,5,14 --bias heads
-refuses 3 "bias.on true: backend cuda expects no bias" plan --seq 64 --dtype bf16 --machine h200 --bias heads
+refuses 3 "v_head_dim 136, bias.on true: backend cuda expects at most 128" plan --seq 64 --dim 136 --dtype bf16 --machine h200 --bias heads
+refuses 3 "softcap 30, bias.on true: backend cuda expects one of the two" plan --seq 64 --dtype bf16 --machine h200 --softcap 30 --bias heads
+status 0 plan --seq 64 --dtype bf16 --machine h200 --bias heads
 refuses 3 "bias: expected 0 segments" plan --seq 1k --dropout 0.1 --segments 2 --bias heads
 status 0 plan --seq 64 --bias heads --line
 prints " bias=1 bias_per_head=1 "

@@ -215,8 +215,11 @@ class Case:
             return "seen: backend cuda expects at most 128"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
-        if self.device == "cuda" and self.bias is not None:
-            return "bias"
+        if self.device == "cuda" and self.bias is not None and widest > 128:
+            return "bias.on true: backend cuda expects at most 128"
+        beside = "given" in (self.values["seen"], self.values["blocks"]) or self.values["softcap"] == "on"
+        if self.device == "cuda" and self.bias is not None and beside:
+            return "bias.on true: backend cuda expects one of the two"
         if self.device == "cuda" and self.values["lengths"] == "no keys" and self.sink is not None:
             return "backend cuda expects keys"
         return ""
