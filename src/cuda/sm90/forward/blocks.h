@@ -165,13 +165,4 @@ ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
     mbar_arrive(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn));
 }
 
-template <int D, int DV, bool LISTS, bool ELEMENTS, bool BIAS>
-ORDO_DEVICE void varlen_load(const ordo_forward_args &args, char *smem)
-{
-    if constexpr (LISTS)
-        listed_load<D, DV, ELEMENTS>(args, smem);
-    else
-        forward_load<D, DV, true, BIAS>(args, smem);
-}
-
 #endif

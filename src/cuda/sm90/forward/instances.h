@@ -30,10 +30,10 @@
     INSTANCE(score_rule_128_bf16, forward_score_rule<128, false>)                                  \
     INSTANCE(score_rule_128_f16, forward_score_rule<128, true>)                                    \
     /* block masks */                                                                              \
-    INSTANCE(block_mask_64_bf16, forward_varlen<64, 64, false, true>)                              \
-    INSTANCE(block_mask_64_f16, forward_varlen<64, 64, true, true>)                                \
-    INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, true>)                           \
-    INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, true>)                             \
+    INSTANCE(block_mask_64_bf16, forward_varlen<64, 64, false, FORWARD_LISTS>)                     \
+    INSTANCE(block_mask_64_f16, forward_varlen<64, 64, true, FORWARD_LISTS>)                       \
+    INSTANCE(block_mask_128_bf16, forward_varlen<128, 128, false, FORWARD_LISTS>)                  \
+    INSTANCE(block_mask_128_f16, forward_varlen<128, 128, true, FORWARD_LISTS>)                    \
     /* keys in pages, and many queries */                                                          \
     INSTANCE(paged_64_bf16, forward_paged<64, false>)                                              \
     INSTANCE(paged_64_f16, forward_paged<64, true>)                                                \
@@ -93,15 +93,15 @@
     INSTANCE(spread_picked_256_bf16, spread_values<256, false, true>)                              \
     INSTANCE(spread_picked_256_f16, spread_values<256, true, true>)                                \
     /* element masks */                                                                            \
-    INSTANCE(seen_64_bf16, forward_varlen<64, 64, false, true, true>)                              \
-    INSTANCE(seen_64_f16, forward_varlen<64, 64, true, true, true>)                                \
-    INSTANCE(seen_128_bf16, forward_varlen<128, 128, false, true, true>)                           \
-    INSTANCE(seen_128_f16, forward_varlen<128, 128, true, true, true>)                             \
+    INSTANCE(seen_64_bf16, forward_varlen<64, 64, false, FORWARD_ELEMENTS>)                        \
+    INSTANCE(seen_64_f16, forward_varlen<64, 64, true, FORWARD_ELEMENTS>)                          \
+    INSTANCE(seen_128_bf16, forward_varlen<128, 128, false, FORWARD_ELEMENTS>)                     \
+    INSTANCE(seen_128_f16, forward_varlen<128, 128, true, FORWARD_ELEMENTS>)                       \
     /* a bias */                                                                                   \
-    INSTANCE(bias_64_bf16, forward_varlen<64, 64, false, false, false, true>)                      \
-    INSTANCE(bias_64_f16, forward_varlen<64, 64, true, false, false, true>)                        \
-    INSTANCE(bias_128_bf16, forward_varlen<128, 128, false, false, false, true>)                   \
-    INSTANCE(bias_128_f16, forward_varlen<128, 128, true, false, false, true>)
+    INSTANCE(bias_64_bf16, forward_varlen<64, 64, false, FORWARD_BIAS>)                            \
+    INSTANCE(bias_64_f16, forward_varlen<64, 64, true, FORWARD_BIAS>)                              \
+    INSTANCE(bias_128_bf16, forward_varlen<128, 128, false, FORWARD_BIAS>)                         \
+    INSTANCE(bias_128_f16, forward_varlen<128, 128, true, FORWARD_BIAS>)
 
 /* The instance for keep bits of that source; `rule`: of the kernels that have one. */
 #define ORDO_FORWARD_DECLARE(NAME, ...)                                                            \

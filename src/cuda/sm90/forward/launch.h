@@ -20,16 +20,16 @@ static ordo_forward_instance forward_dense(ordo_keep_source source, ordo_forward
                                      : forward_dense_instance<D, ORDO_KEEP_NONE, F16>();
 }
 
-/* The varlen kernel of a bucket, or that for block masks, element masks, or a bias. */
-template <int D, int DV, bool F16, bool LISTS = false, bool ELEMENTS = false, bool BIAS = false>
+/* The varlen kernel of a bucket. */
+template <int D, int DV, bool F16, forward_kind KIND = FORWARD_BAND>
 static ordo_forward_instance forward_varlen(ordo_keep_source source, ordo_forward_rule)
 {
     const ordo_forward_rule any = ORDO_RULE_ANY;
     return source == ORDO_KEEP_NONE
-               ? forward_varlen_instance<D, DV, ORDO_KEEP_NONE, F16, any, LISTS, ELEMENTS, BIAS>()
+               ? forward_varlen_instance<D, DV, ORDO_KEEP_NONE, F16, any, KIND>()
            : source == ORDO_KEEP_GIVEN
-               ? forward_varlen_instance<D, DV, ORDO_KEEP_GIVEN, F16, any, LISTS, ELEMENTS, BIAS>()
-               : forward_varlen_instance<D, DV, ORDO_KEEP_MADE, F16, any, LISTS, ELEMENTS, BIAS>();
+               ? forward_varlen_instance<D, DV, ORDO_KEEP_GIVEN, F16, any, KIND>()
+               : forward_varlen_instance<D, DV, ORDO_KEEP_MADE, F16, any, KIND>();
 }
 
 /* Head size 64 has no instance for softcap: the varlen kernel is faster there. */
@@ -50,10 +50,9 @@ static ordo_forward_instance forward_paged(ordo_keep_source, ordo_forward_rule r
 {
     if constexpr (D <= 128)
         if (rule == ORDO_RULE_NONE)
-            return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_NONE, false, false,
-                                           false, true>();
-    return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_ANY, false, false, false,
-                                   true>();
+            return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_NONE,
+                                           FORWARD_PAGES>();
+    return forward_varlen_instance<D, D, ORDO_KEEP_NONE, F16, ORDO_RULE_ANY, FORWARD_PAGES>();
 }
 
 /* The kernel for few queries over pages. */

@@ -44,6 +44,10 @@ struct forward_listed {
     int32_t lowest[2]; /* key tile that a warpgroup sees; INT32_MAX: none */
 };
 
+/* What the varlen kernel reads beside a band: lists of a block mask, and bits of an element mask; a
+ * bias; a table of pages. */
+enum forward_kind { FORWARD_BAND, FORWARD_LISTS, FORWARD_ELEMENTS, FORWARD_BIAS, FORWARD_PAGES };
+
 /* What a unit has beside its record if keys are in pages: sm90/forward/paged.h. */
 struct forward_stored {
     int32_t sequence;

@@ -116,247 +116,282 @@ template <> struct varlen_args<true> {
     typedef ordo_paged_args type;
 };
 
-/* RULE: what happens to scores, if that is known here. LISTS: under a block mask; ELEMENTS: one
- * whose partial tiles have bits. BIAS: with one. PAGED: keys in pages; the kernel for few queries
- * may run beside this one. */
-template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE, bool LISTS,
-          bool ELEMENTS, bool BIAS, bool PAGED>
-__global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS || BIAS, PAGED>::THREADS, 1)
-    forward_varlen_kernel(const __grid_constant__ typename varlen_args<PAGED>::type args)
-{
-    using Z = forward_shape<D, DV, true, LISTS || BIAS, PAGED>;
-    extern __shared__ __align__(1024) char smem[];
-    const int warpgroup = forward_begin<Z>(1, PAGED ? 1 : 0), lane = threadIdx.x % 32;
-    if (warpgroup == 0) {
-        registers_down<Z::PRODUCER_REGISTERS>();
-        if constexpr (PAGED) {
-            const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-            if (warp == 0)
-                paged_load<D, false>(args, smem);
-            else if (warp == 1)
-                paged_load<D, true>(args, smem);
-        } else if (threadIdx.x < 32 && elect_one()) {
-            varlen_load<D, DV, LISTS, ELEMENTS, BIAS>(args, smem);
-        }
-        return;
-    }
+template <int D, int DV, forward_kind KIND>
+using varlen_shape =
+    forward_shape<D, DV, true,
+                  KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS || KIND == FORWARD_BIAS,
+                  KIND == FORWARD_PAGES>;
 
-    registers_up<Z::CONSUMER_REGISTERS>();
-    const int mine = warpgroup - 1, warp = threadIdx.x / 32 % 4;
+/* The producer warpgroup. */
+template <int D, int DV, forward_kind KIND, class ARGS>
+ORDO_DEVICE void varlen_produce(const ARGS &args, char *smem)
+{
+    registers_down<varlen_shape<D, DV, KIND>::PRODUCER_REGISTERS>();
+    if constexpr (KIND == FORWARD_PAGES) {
+        const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+        if (warp == 0)
+            paged_load<D, false>(args, smem);
+        else if (warp == 1)
+            paged_load<D, true>(args, smem);
+    } else if (threadIdx.x < 32 && elect_one()) {
+        if constexpr (KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS)
+            listed_load<D, DV, KIND == FORWARD_ELEMENTS>(args, smem);
+        else
+            forward_load<D, DV, true, KIND == FORWARD_BIAS>(args, smem);
+    }
+}
+
+/* Hides of a tile what lists or bits do not show: all of it, if it is not `seen`. */
+template <forward_kind KIND, int N>
+ORDO_DEVICE void varlen_listed(float (&s)[N], const ordo_forward_args &args,
+                               const forward_record &record, const forward_listed &more, bool seen,
+                               bool partial, uint2 bits, int row, int column)
+{
+    if (KIND == FORWARD_ELEMENTS && partial)
+        mask_words(s, bits);
+    else if (!seen || partial)
+        listed_mask(s, args, record, more, seen, row, column);
+}
+
+ORDO_DEVICE forward_end varlen_end(const forward_record &record, int first, int row, int o_buffer)
+{
+    return { first,       row,          record.q_len, record.q_row + first,
+             record.head, record.batch, record.lse,   o_buffer };
+}
+
+/* One unit. RULE: what happens to scores, if that is known here. */
+template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE,
+          forward_kind KIND, class ARGS, class KEEP, class STATE>
+ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int mine, KEEP &keep,
+                             STATE &now, STATE &last)
+{
+    using Z = varlen_shape<D, DV, KIND>;
+    constexpr bool ELEMENTS = KIND == FORWARD_ELEMENTS, LISTS = ELEMENTS || KIND == FORWARD_LISTS;
+    constexpr bool BIAS = KIND == FORWARD_BIAS, PAGED = KIND == FORWARD_PAGES;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const uint32_t k_low0 = ordo_descriptor_low(Z::K, 16);
     const uint32_t v_low0 = ordo_descriptor_low(Z::V, Z::COLUMNS * ORDO_LINE_BYTES);
+    const uint32_t q_stage = forward_q_stage<Z>(drawn);
+    const uint32_t q_low =
+        ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16) + q_stage * (Z::Q_BYTES / 16);
+    const forward_record &record = *Z::records::of(smem, drawn);
     float s[Z::COLUMNS / 2], o[DV / 2];
-    uint32_t p[Z::COLUMNS / 4], q_low = 0;
-    pipeline_state<Z::STAGES> now, last;
-    varlen_keep<Z, SOURCE, LISTS> keep(args);
+    uint32_t p[Z::COLUMNS / 4];
 
     auto issue_scores = [&] {
-        const uint32_t k_low = k_low0 + now.stage * (Z::K_BYTES / 16);
         wgmma_pin(s);
         wgmma_pin(o);
         wgmma_fence();
-        forward_scores<Z, F16>(s, q_low, k_low);
+        forward_scores<Z, F16>(s, q_low, k_low0 + now.stage * (Z::K_BYTES / 16));
         wgmma_commit();
     };
     /* O += P V of the tile before. */
     auto issue_outputs = [&] {
-        const uint32_t v_low = v_low0 + last.stage * (Z::V_BYTES / 16);
         mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
         wgmma_fence();
-        forward_outputs<Z, F16>(o, p, v_low);
+        forward_outputs<Z, F16>(o, p, v_low0 + last.stage * (Z::V_BYTES / 16));
         wgmma_commit();
     };
 
-    if (mine == 0)
-        named_arrive(PINGPONG, 256);
-    for (uint32_t drawn = 0;; drawn++) {
-        const uint32_t q_stage = forward_q_stage<Z>(drawn);
-        mbar_wait(Z::Q_FULL + 8 * q_stage, forward_q_parity<Z>(drawn));
-        const forward_record &record = *Z::records::of(smem, drawn);
-        if (record.head < 0)
-            break;
-        const forward_listed &more = *Z::listed::of(smem, drawn);   /* if LISTS */
-        const forward_stored &stored = *Z::stored::of(smem, drawn); /* if PAGED */
-        q_low = ordo_descriptor_low(Z::Q + mine * 64 * ORDO_LINE_BYTES, 16) +
-                q_stage * (Z::Q_BYTES / 16);
-        const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;
-        const int column = 2 * (lane % 4);
-        row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
+    const forward_listed &more = *Z::listed::of(smem, drawn);   /* if LISTS */
+    const forward_stored &stored = *Z::stored::of(smem, drawn); /* if PAGED */
+    const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;
+    const int column = 2 * (lane % 4);
+    row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
-        for (int i = 0; i < DV / 2; i++)
-            o[i] = 0.0f;
+    for (int i = 0; i < DV / 2; i++)
+        o[i] = 0.0f;
 
-        int tile = record.last;
-        int32_t listed = 0;                        /* what the stage says of the tile at hand */
-        uint2 bits;                                /* of it, if ELEMENTS and they hide some of it */
-        bias_words<F16, Z::COLUMNS / 2, 32> words; /* if BIAS: registers are few */
-        auto look = [&] {                          /* waits for the keys of a tile */
-                          mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
-                          if constexpr (LISTS) {
-                              listed = load_shared(Z::TILE + 4 * now.stage);
-                              tile = listed & LISTED_TILE;
-                          }
-        };
-        auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
-        auto k_empty = [&] { /* after what its stage says was read */
-                             const uint32_t bar = Z::K_EMPTY + 8 * now.stage;
-                             return LISTS ? bar_after(bar, listed) : bar;
-        };
-        /* A key tile that only other warpgroups see: release it and let the next one issue. */
-        auto pass_on = [&] {
-            if (!LISTS)
-                look();
-            mbar_arrive_warp(k_empty(), lane);
-            mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
-            mbar_arrive_warp(Z::V_EMPTY + 8 * now.stage, lane);
-            named_sync(PINGPONG + mine, 256);
-            named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
-            now.advance();
-        };
-        const int own = first >= record.q_len ? 0 : min(record.kv_len, first + 64 + record.high);
+    int tile = record.last;
+    int32_t listed = 0;                        /* what the stage says of the tile at hand */
+    uint2 bits;                                /* of it, if ELEMENTS and they hide some of it */
+    bias_words<F16, Z::COLUMNS / 2, 32> words; /* if BIAS: registers are few */
+    auto look = [&] {                          /* waits for the keys of a tile */
+                      mbar_wait(Z::K_FULL + 8 * now.stage, now.parity);
+                      if constexpr (LISTS) {
+                          listed = load_shared(Z::TILE + 4 * now.stage);
+                          tile = listed & LISTED_TILE;
+                      }
+    };
+    auto is = [&](int flag) { return (listed >> (flag + mine) & 1) != 0; };
+    auto k_empty = [&] { /* after what its stage says was read */
+                         const uint32_t bar = Z::K_EMPTY + 8 * now.stage;
+                         return LISTS ? bar_after(bar, listed) : bar;
+    };
+    /* A key tile that only other warpgroups see: release it and let the next one issue. */
+    auto pass_on = [&] {
+        if (!LISTS)
+            look();
+        mbar_arrive_warp(k_empty(), lane);
+        mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
+        mbar_arrive_warp(Z::V_EMPTY + 8 * now.stage, lane);
+        named_sync(PINGPONG + mine, 256);
+        named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
+        now.advance();
+    };
+    const int own = first >= record.q_len ? 0 : min(record.kv_len, first + 64 + record.high);
+    if constexpr (LISTS)
+        for (look(); tile > record.first && !is(LISTED_SEEN); look())
+            pass_on();
+    else
+        for (; tile > record.first && tile * Z::COLUMNS >= own; tile--)
+            pass_on();
+    /* It sees key tiles down to `stop`, those from `partial_from` on and before `partial_to` in
+     * part; under a block mask the stages say so. */
+    const int begun = tile;
+    const int stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
+    const int partial_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
+    const int partial_to =
+        PAGED ? varlen_stored_to<Z>(record, stored, first) : varlen_partial_to<Z>(record, first);
+
+    auto away = [&] { return row + record.diagonal - tile * Z::COLUMNS - column; };
+    auto all_see = [&] {
         if constexpr (LISTS)
-            for (look(); tile > record.first && !is(LISTED_SEEN); look())
-                pass_on();
+            return is(LISTED_WHOLE);
         else
-            for (; tile > record.first && tile * Z::COLUMNS >= own; tile--)
-                pass_on();
-        /* It sees key tiles down to `stop`, those from `partial_from` on and before `partial_to` in
-         * part; under a block mask the stages say so. */
-        const int begun = tile;
-        const int stop = max(record.first, min(tile, max(0, first + record.low) / Z::COLUMNS));
-        const int partial_from = max(0, min(record.kv_len, first + record.high + 1)) / Z::COLUMNS;
-        const int partial_to = PAGED ? varlen_stored_to<Z>(record, stored, first)
-                                     : varlen_partial_to<Z>(record, first);
-
-        auto away = [&] { return row + record.diagonal - tile * Z::COLUMNS - column; };
-        auto all_see = [&] {
-            if constexpr (LISTS)
-                return is(LISTED_WHOLE);
-            else
-                return tile < partial_from && tile >= partial_to;
-        };
-        const bool has_rule = RULE == ORDO_RULE_ANY && args.has_rule;
-        auto soften = [&](float slope, int distance, auto whole) {
-            float top[2];
-            if constexpr (RULE == ORDO_RULE_CAP)
-                cap_scores<true>(s, args.rule);
-            if constexpr (RULE == ORDO_RULE_DISTANCE)
-                subtract_distance<-1>(s, slope, distance);
-            if (whole.value ||
-                (!varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see())) {
-                row_tops(
-                    top, s,
-                    state); /* in both branches: the compiler waits for the outputs after them */
-            } else {
-                if (BIAS || has_rule)
-                    apply_rule<-1, true>(s, BIAS ? bias_rule(args.rule) : args.rule,
-                                         [&](float &slope) {
-                                             slope = record.slope;
-                                             return away();
-                                         });
-                if constexpr (BIAS)
-                    varlen_add_bias<0>(s, words, args, record, row, tile * Z::COLUMNS + column);
-                if (RULE != ORDO_RULE_ANY || BIAS || !all_see()) {
-                    varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
-                                          LISTS || BIAS ? varlen_partial_to<Z>(record, first)
-                                                        : partial_to);
-                    if (PAGED)
-                        varlen_stored<Z>(s, stored, now, tile, column, mine);
-                    if (ELEMENTS && is(LISTED_PARTIAL))
-                        mask_words(s, bits);
-                    else if (LISTS && (!is(LISTED_SEEN) || is(LISTED_PARTIAL)))
-                        listed_mask(s, args, record, more, is(LISTED_SEEN), row,
-                                    tile * Z::COLUMNS + column);
-                }
-                row_tops(top, s, state);
-            }
-            row_softmax(s, top[0], args.scale_log2, state, 0);
-            row_softmax(s, top[1], args.scale_log2, state, 1);
-        };
-
-        auto look_on = [&] { /* the same for one that is at hand next */
-                             look();
-                             if (ELEMENTS && is(LISTED_PARTIAL))
-                                 bits = listed_bits(args, record, more, first + warp * 16, tile);
-        };
-
-        keep.begin(record, first + warp * 16, tile);
-        look_on();
-        issue_scores();
-        wgmma_commit(); /* no outputs yet */
-        auto step = [&](auto whole) {
-            const int distance = away();
-            const float slope = record.slope * args.rule.slope;
-            keep.next(record, row, tile, tile == begun);
+            return tile < partial_from && tile >= partial_to;
+    };
+    const bool has_rule = RULE == ORDO_RULE_ANY && args.has_rule;
+    auto soften = [&](float slope, int distance, auto whole) {
+        float top[2];
+        if constexpr (RULE == ORDO_RULE_CAP)
+            cap_scores<true>(s, args.rule);
+        if constexpr (RULE == ORDO_RULE_DISTANCE)
+            subtract_distance<-1>(s, slope, distance);
+        if (whole.value || (!varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see())) {
+            row_tops(top, s, state); /* in both branches: the compiler waits for outputs after it */
+        } else {
+            if (BIAS || has_rule)
+                apply_rule<-1, true>(s, BIAS ? bias_rule(args.rule) : args.rule, [&](float &slope) {
+                    slope = record.slope;
+                    return away();
+                });
             if constexpr (BIAS)
-                varlen_load_bias<0>(words, args, record, row, tile * Z::COLUMNS + column);
-            wgmma_wait<1>();
-            wgmma_pin(s);
-            mbar_arrive_warp(k_empty(), lane);
-            soften(slope, distance, whole);
-            wgmma_wait<0>();
-            wgmma_pin(o);
-            mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, tile != begun ? lane : 1);
-            if (D == 64) /* P's registers are free now */
-                keep.make(record, row, tile, tile == begun);
-            pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(p, s, keep.words_of(tile));
-#pragma unroll
-            for (int i = 0; i < DV / 2; i++)
-                o[i] *= state.shrink[i / 2 % 2];
-            last = now;
-            now.advance();
-        };
-        auto issue = [&] {
-            keep.take(record, tile);
-            look_on();
-            named_sync(PINGPONG + mine, 256);
-            issue_scores();
-            issue_outputs();
-            named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
-        };
-#pragma unroll 1
-        for (;;) {
-            if (varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see()) {
-                step(constant<true>());
-                if constexpr (D <= 192)
-#pragma unroll 1
-                    while (tile > max(stop, partial_to)) {
-                        tile--;
-                        issue();
-                        step(constant<true>());
-                    }
-            } else {
-                step(constant<false>());
+                varlen_add_bias<0>(s, words, args, record, row, tile * Z::COLUMNS + column);
+            if (RULE != ORDO_RULE_ANY || BIAS || !all_see()) {
+                varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
+                                      LISTS || BIAS ? varlen_partial_to<Z>(record, first)
+                                                    : partial_to);
+                if (PAGED)
+                    varlen_stored<Z>(s, stored, now, tile, column, mine);
+                if (LISTS)
+                    varlen_listed<KIND>(s, args, record, more, is(LISTED_SEEN), is(LISTED_PARTIAL),
+                                        bits, row, tile * Z::COLUMNS + column);
             }
-            if (LISTS ? tile <= more.lowest[mine] : --tile < stop)
-                break;
-            issue();
+            row_tops(top, s, state);
         }
-        if (!Z::O_IN_Q)
-            mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
-        wgmma_pin(o);
-        issue_outputs();
-        const forward_end at = { first,        row,
-                                 record.q_len, record.q_row + first,
-                                 record.head,  record.batch,
-                                 record.lse,   Z::O_IN_Q ? (int)q_stage : 0 };
-        /* The rows' sums are taken while the last product runs. */
-        const forward_weights weights =
-            forward_sums<SOURCE != ORDO_KEEP_NONE, true, F16>(args, state, at);
+        row_softmax(s, top[0], args.scale_log2, state, 0);
+        row_softmax(s, top[1], args.scale_log2, state, 1);
+    };
+
+    auto look_on = [&] { /* the same for one that is at hand next */
+                         look();
+                         if (ELEMENTS && is(LISTED_PARTIAL))
+                             bits = listed_bits(args, record, more, first + warp * 16, tile);
+    };
+
+    keep.begin(record, first + warp * 16, tile);
+    look_on();
+    issue_scores();
+    wgmma_commit(); /* no outputs yet */
+    auto step = [&](auto whole) {
+        const int distance = away();
+        const float slope = record.slope * args.rule.slope;
+        keep.next(record, row, tile, tile == begun);
+        if constexpr (BIAS)
+            varlen_load_bias<0>(words, args, record, row, tile * Z::COLUMNS + column);
+        wgmma_wait<1>();
+        wgmma_pin(s);
+        mbar_arrive_warp(k_empty(), lane);
+        soften(slope, distance, whole);
         wgmma_wait<0>();
         wgmma_pin(o);
-        mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, lane);
-        if constexpr (LISTS)
-            while (tile > record.first) {
-                look();
-                pass_on();
-            }
-        else
-            for (; tile >= record.first; tile--)
-                pass_on();
-        forward_epilogue<D, DV, true, F16, LISTS || BIAS>(args, smem, o, weights, at, mine);
-        if (Z::O_IN_Q)
-            forward_release_q<Z>(q_stage, mine);
+        mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, tile != begun ? lane : 1);
+        if (D == 64) /* P's registers are free now */
+            keep.make(record, row, tile, tile == begun);
+        pack_probabilities<SOURCE != ORDO_KEEP_NONE, F16>(p, s, keep.words_of(tile));
+#pragma unroll
+        for (int i = 0; i < DV / 2; i++)
+            o[i] *= state.shrink[i / 2 % 2];
+        last = now;
+        now.advance();
+    };
+    auto issue = [&] {
+        keep.take(record, tile);
+        look_on();
+        named_sync(PINGPONG + mine, 256);
+        issue_scores();
+        issue_outputs();
+        named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
+    };
+#pragma unroll 1
+    for (;;) {
+        if (varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see()) {
+            step(constant<true>());
+            if constexpr (D <= 192)
+#pragma unroll 1
+                while (tile > max(stop, partial_to)) {
+                    tile--;
+                    issue();
+                    step(constant<true>());
+                }
+        } else {
+            step(constant<false>());
+        }
+        if (LISTS ? tile <= more.lowest[mine] : --tile < stop)
+            break;
+        issue();
+    }
+    if (!Z::O_IN_Q)
+        mbar_arrive_warp(Z::Q_EMPTY + 8 * q_stage, lane);
+    wgmma_pin(o);
+    issue_outputs();
+    const forward_end at = varlen_end(record, first, row, Z::O_IN_Q ? (int)q_stage : 0);
+    /* The rows' sums are taken while the last product runs. */
+    const forward_weights weights =
+        forward_sums<SOURCE != ORDO_KEEP_NONE, true, F16>(args, state, at);
+    wgmma_wait<0>();
+    wgmma_pin(o);
+    mbar_arrive_warp(Z::V_EMPTY + 8 * last.stage, lane);
+    if constexpr (LISTS)
+        while (tile > record.first) {
+            look();
+            pass_on();
+        }
+    else
+        for (; tile >= record.first; tile--)
+            pass_on();
+    forward_epilogue<D, DV, true, F16, LISTS || BIAS>(args, smem, o, weights, at, mine);
+    if (Z::O_IN_Q)
+        forward_release_q<Z>(q_stage, mine);
+}
+
+/* With keys in pages the kernel for few queries may run beside this one. */
+template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE,
+          forward_kind KIND>
+__global__ void __launch_bounds__(varlen_shape<D, DV, KIND>::THREADS, 1)
+    forward_varlen_kernel(const __grid_constant__
+                          typename varlen_args<KIND == FORWARD_PAGES>::type args)
+{
+    using Z = varlen_shape<D, DV, KIND>;
+    constexpr bool LISTS = KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS;
+    constexpr bool PAGED = KIND == FORWARD_PAGES;
+    extern __shared__ __align__(1024) char smem[];
+    const int warpgroup = forward_begin<Z>(1, PAGED ? 1 : 0);
+    if (warpgroup == 0)
+        return varlen_produce<D, DV, KIND>(args, smem);
+
+    registers_up<Z::CONSUMER_REGISTERS>();
+    pipeline_state<Z::STAGES> now, last;
+    varlen_keep<Z, SOURCE, LISTS> keep(args);
+    if (warpgroup == 1)
+        named_arrive(PINGPONG, 256);
+    for (uint32_t drawn = 0;; drawn++) {
+        mbar_wait(Z::Q_FULL + 8 * forward_q_stage<Z>(drawn), forward_q_parity<Z>(drawn));
+        if (Z::records::of(smem, drawn)->head < 0)
+            break;
+        varlen_unit<D, DV, SOURCE, F16, RULE, KIND>(args, smem, drawn, warpgroup - 1, keep, now,
+                                                    last);
     }
     if (threadIdx.x % 128 == 0)
         bulk_wait();
@@ -365,14 +400,12 @@ __global__ void __launch_bounds__(forward_shape<D, DV, true, LISTS || BIAS, PAGE
 }
 
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE = ORDO_RULE_ANY,
-          bool LISTS = false, bool ELEMENTS = false, bool BIAS = false, bool PAGED = false>
+          forward_kind KIND = FORWARD_BAND>
 static ordo_forward_instance forward_varlen_instance(void)
 {
-    using Z = forward_shape<D, DV, true, LISTS || BIAS, PAGED>;
-    return {
-        (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, LISTS, ELEMENTS, BIAS, PAGED>,
-        Z::ROWS, Z::COLUMNS, Z::THREADS, Z::BYTES
-    };
+    using Z = varlen_shape<D, DV, KIND>;
+    return { (const void *)forward_varlen_kernel<D, DV, SOURCE, F16, RULE, KIND>, Z::ROWS,
+             Z::COLUMNS, Z::THREADS, Z::BYTES };
 }
 
 #endif
