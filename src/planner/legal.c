@@ -106,7 +106,6 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
                          ", %s: backend %s expects at most %d; backend cpu runs it",
                          p->head_dim, p->v_head_dim, lists_name(p),
                          ordo_backend_name(plan->backend), most);
-backend cpu runs f16");
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
         ORDO_TRY(check_cuda_pages(p));
     if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)

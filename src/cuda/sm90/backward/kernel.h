@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(384, 1)
             const uint32_t next_parity = (j + 1) >> 1 & 1;
             if (!last)
                 mbar_wait(Z::Q_FULL + 8 * other, next_parity);
-            if constexpr (ELEMENTS)
+            if constexpr (ELEMENTS && SOURCE == ORDO_KEEP_NONE) /* else registers do not suffice */
                 m.expect_elements(j + 1, !last, args.blocks);
             wgmma_pin(sc);
             wgmma_fence();
