@@ -261,13 +261,16 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
         if (whole.value || (!varlen_apart<D, SOURCE, LISTS> && !BIAS && !has_rule && all_see())) {
             row_tops(top, s, state); /* in both branches: the compiler waits for outputs after it */
         } else {
-            if (BIAS || has_rule)
-                apply_rule<-1, true>(s, BIAS ? bias_rule(args.rule) : args.rule, [&](float &slope) {
-                    slope = record.slope;
-                    return away();
-                });
-            if constexpr (BIAS)
+            auto place = [&](float &slope) {
+                slope = record.slope;
+                return away();
+            };
+            if constexpr (BIAS) {
+                apply_rule<-1, true>(s, bias_rule(args.rule), place);
                 varlen_add_bias<0>(s, words, args, record, row, tile * Z::COLUMNS + column);
+            } else if (has_rule) {
+                apply_rule<-1, true>(s, args.rule, place);
+            }
             if (RULE != ORDO_RULE_ANY || BIAS || !all_see()) {
                 varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
                                       LISTS || BIAS ? varlen_partial_to<Z>(record, first)
