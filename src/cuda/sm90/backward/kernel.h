@@ -245,23 +245,7 @@ __global__ void __launch_bounds__(384, 1)
         for (; j < end; j++)
             step(j);
 
-        { /* dQ of the last step */
-            const int stage = (j - 1) & 1;
-            float dq[32];
-            named_sync(DS_DONE + 2 * stage + m.mine, 256);
-            wgmma_pin(dq);
-            wgmma_fence();
-            if (QUERIES)
-                m.dq(dq, stage);
-            wgmma_commit();
-            m.wait_dq(j - 1);
-            wgmma_wait<0>();
-            wgmma_pin(dq);
-            if (QUERIES)
-                m.put_dq(dq, j - 1);
-            fence_shared_to_async();
-            m.arrive(m.dq_full(j - 1));
-        }
+        m.template last_dq<QUERIES>(j - 1);
         const chain_place at = m.leave(args); /* the next chain's K and V come meanwhile */
         /* dS has been read: dV and dK are staged there. Sums are not, so they need not wait. */
         if (KEYS && (!CARRY || !args.carry.out))

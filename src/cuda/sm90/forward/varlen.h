@@ -46,14 +46,15 @@ ORDO_DEVICE void varlen_stored(float (&s)[N], const forward_stored &stored,
     }
 }
 
-/* Hides what a sequence's end and band hide of a tile. Limits are read from the record: they are
- * not live in between. In a ragged batch the last tile of V may reach beyond its sequence. `first`:
- * row of the warpgroup `mine`; `row`, `column`: of the thread; by the window tiles are partial
- * before `partial_to`. */
+/* Hides what a sequence's end and band hide of a tile, and what is not stored. Limits are read from
+ * the record: they are not live in between. In a ragged batch the last tile of V may reach beyond
+ * its sequence. `first`: row of the warpgroup `mine`; `row`, `column`: of the thread; by the window
+ * tiles are partial before `partial_to`. */
 template <class Z, bool PAGED, int N>
 ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
-                             const forward_record &record, const pipeline_state<Z::STAGES> &now,
-                             int tile, int first, int row, int column, int mine, int partial_to)
+                             const forward_record &record, const forward_stored &stored,
+                             const pipeline_state<Z::STAGES> &now, int tile, int first, int row,
+                             int column, int mine, int partial_to)
 {
     const int at = tile * Z::COLUMNS, end = at + Z::COLUMNS, from = at + column;
     if (end > record.kv_len) {
@@ -72,6 +73,8 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
         const int limit = row + record.low - from;
         mask_diagonal(s, [limit](int c) { return c < limit; });
     }
+    if (PAGED)
+        varlen_stored<Z>(s, stored, now, tile, column, mine);
 }
 
 /* Reads biases of a turn: words.load(). `row`, `column`: the thread's first ones; rows that do not
@@ -198,9 +201,7 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
     const int first = record.row + mine * 64, row = first + warp * 16 + lane / 4;
     const int column = 2 * (lane % 4);
     row_state state = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
-#pragma unroll
-    for (int i = 0; i < DV / 2; i++)
-        o[i] = 0.0f;
+    clear(o);
 
     int tile = record.last;
     int32_t listed = 0;                        /* what the stage says of the tile at hand */
@@ -272,11 +273,9 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
                 apply_rule<-1, true>(s, args.rule, place);
             }
             if (RULE != ORDO_RULE_ANY || BIAS || !all_see()) {
-                varlen_mask<Z, PAGED>(s, args, record, now, tile, first, row, column, mine,
+                varlen_mask<Z, PAGED>(s, args, record, stored, now, tile, first, row, column, mine,
                                       LISTS || BIAS ? varlen_partial_to<Z>(record, first)
                                                     : partial_to);
-                if (PAGED)
-                    varlen_stored<Z>(s, stored, now, tile, column, mine);
                 if (LISTS)
                     varlen_listed<KIND>(s, args, record, more, is(LISTED_SEEN), is(LISTED_PARTIAL),
                                         bits, row, tile * Z::COLUMNS + column);
