@@ -257,8 +257,64 @@ static const model_kernel backward_blocks = {
     },
 };
 
+/* ---- src/cuda/sm90/forward/spread_scores.h, spread_values.h: long sequences, short pages, two of the
+ * loaders. A block has one unit of the latter kernel, whose last stage nobody needs; here it goes on. ---- */
+
+static const model_kernel spread_scores = {
+    "spread_scores_kernel, gather", 1,
+    {
+        [F_Q_FULL] = { "Q_FULL", 1, 1, true, -1 },
+        [F_Q_EMPTY] = { "Q_EMPTY", 1, 4, true, F_Q_FULL },
+        [F_K_FULL] = { "K_FULL", 4, 2, false, -1 },
+        [F_K_EMPTY] = { "K_EMPTY", 4, 4, false, F_K_FULL },
+    },
+    {
+        { "loader", 1, 0, {
+            UNITS(EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL), STEPS(EMPTY(F_K_EMPTY), STORE(F_K_FULL))), STOP } },
+        { "another loader", 1, 0, { UNITS(STEPS(EMPTY(F_K_EMPTY), STORE(F_K_FULL))), STOP } },
+        { "consumers", 4, 0, {
+            UNITS(FULL(F_Q_FULL), STEPS(FULL(F_K_FULL), READ(F_Q_FULL), ARRIVE(F_K_EMPTY)),
+                  ARRIVE(F_Q_EMPTY)),
+            STOP } },
+    },
+};
+
+enum { W_FULL, W_EMPTY };
+
+static const model_kernel spread_values = {
+    "spread_values_kernel, gather", 1,
+    {
+        [W_FULL] = { "FULL", 6, 3, false, -1 },
+        [W_EMPTY] = { "EMPTY", 6, 4, false, W_FULL },
+    },
+    {
+        { "loader", 1, 0, { UNITS(STEPS(EMPTY(W_EMPTY), LOAD(W_FULL), STORE(W_FULL))), STOP } },
+        { "another loader", 1, 0, { UNITS(STEPS(EMPTY(W_EMPTY), STORE(W_FULL))), STOP } },
+        { "consumers", 4, 0, {
+            UNITS(STEPS(FULL(W_FULL), WHEN(IF_NOT_FIRST, ARRIVE(W_EMPTY, -1)),
+                        WHEN(IF_LAST, ARRIVE(W_EMPTY)))),
+            STOP } },
+    },
+};
+
+/* ---- src/cuda/sm90/backward/bias.cu: the first thread copies what the block reads next ---- */
+
+enum { X_FULL, X_ALL = 1 };
+
+#define X_READS FULL(X_FULL), READ(X_FULL), SYNC(X_ALL, PLAIN, 5)
+
+static const model_kernel bias_gradient = {
+    "bias_kernel", 1, { [X_FULL] = { "FULL", 2, 1, false, -1 } },
+    {
+        { "first warp", 1, 0, {
+            UNITS(LOAD(X_FULL), STEPS(WHEN(IF_NOT_LAST, LOAD(X_FULL, 1)), X_READS)), STOP } },
+        { "four others", 4, 0, { UNITS(STEPS(X_READS)), STOP } },
+    },
+};
+
 static const model_kernel *const model_kernels[] = {
-    &phase_chain, &forward_wide, &forward_blocks, &forward_gather, &forward_pages, &backward_blocks,
+    &phase_chain,   &forward_wide,  &forward_blocks, &forward_gather,  &forward_pages,
+    &spread_scores, &spread_values, &bias_gradient,  &backward_blocks,
 };
 
 #endif

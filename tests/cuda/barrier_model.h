@@ -433,7 +433,7 @@ static inline void model_halve(model_kernel *kernel)
         if (kernel->roles[r].warps == 4)
             kernel->roles[r].warps = 2;
         for (int pc = 0; program[pc].op != M_STOP; pc++)
-            program[pc].warps /= 2; /* those that meet at a named barrier */
+            program[pc].warps -= program[pc].warps / 2; /* those that meet at a named barrier */
     }
 }
 
