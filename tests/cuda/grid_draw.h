@@ -15,7 +15,8 @@ typedef struct grid_limits {
     double work;     /* sum of rows * columns * head size over heads, in millions */
     int64_t blocks;  /* largest head size with block masks, */
     int64_t seen;    /* with element masks, */
-    int64_t bias;    /* and with a bias */
+    int64_t bias;    /* and with a bias, */
+    bool bias_alone; /* beside neither masks of blocks or elements nor softcap */
 } grid_limits;
 
 static inline bool grid_one_in(uint64_t *state, int n)
@@ -266,7 +267,7 @@ static inline void grid_draw(grid_case *c, const grid_limits *limits, int64_t nu
         p->v_head_dim <= limits->seen)
         grid_draw_blocks(c, true, &state);
     if (grid_one_in(&state, 4) && p->layout != ORDO_PACKED && p->head_dim <= limits->bias &&
-        p->v_head_dim <= limits->bias)
+        p->v_head_dim <= limits->bias && !(limits->bias_alone && (c->mask || p->softcap > 0)))
         grid_draw_bias(c, &state);
 }
 

@@ -270,7 +270,8 @@ static inline void parse(session *s, int argc, char **argv)
     const bool kernels = s->backend == ORDO_BACKEND_CUDA || s->backend == ORDO_BACKEND_EMULATOR;
     s->limits.blocks = kernels ? 128 : INT64_MAX;
     s->limits.seen = s->limits.blocks;
-    s->limits.bias = s->cuda ? 0 : s->limits.blocks;
+    s->limits.bias = s->limits.blocks;
+    s->limits.bias_alone = s->cuda;
     if (s->fixed)
         s->count = grid_fixed_count();
     if (s->only >= 0 && s->fixed && s->only >= s->count) {
