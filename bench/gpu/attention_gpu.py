@@ -24,6 +24,7 @@ from contest import error  # noqa: F401
 from ordo._library import lib
 from ordo._problem import to_c
 from ordo._structs import ordo_call, ordo_dropout_call, sized
+from ordo.torch import attention
 from ordo.torch._blocks import blocks_on
 from shapes import Shape
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -353,6 +354,83 @@ class Torch(Peer):
             return super().gradients()
         finally:
             torch.use_deterministic_algorithms(False)
+
+
+def half(seq: int) -> torch.Tensor:
+    """(1, 1, row, column): half of the elements, in every tile."""
+    source = torch.Generator(DEVICE).manual_seed(2)
+    return torch.rand(1, 1, seq, seq, generator=source, device=DEVICE) < 0.5
+
+
+def bias(shape: Shape, heads: int) -> torch.Tensor:
+    source = torch.Generator(DEVICE).manual_seed(3)
+    size = (1, heads, shape.q_len, shape.kv_len)
+    return torch.randn(size, generator=source, device=DEVICE, dtype=torch.bfloat16)
+
+
+class Front(Peer):
+    """ordo.torch.attention(), with an element mask or a bias, whose gradient may be wanted."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        given: dict[str, torch.Tensor],
+        seen: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        wanted: bool = False,
+    ) -> None:
+        super().__init__(shape, given)
+        self.seen, self.wanted = seen, wanted
+        self.bias = bias if bias is None else bias.detach().requires_grad_(wanted)
+
+    def attend(self) -> torch.Tensor:
+        return attention(
+            self.q, self.k, self.v, seen=self.seen, bias=self.bias, dropout_p=self.shape.p, seed=1
+        )[0]
+
+    def gradients(self) -> tuple[torch.Tensor, ...]:
+        o, leaves = self.output(), (self.q, self.k, self.v)
+        if self.wanted:
+            leaves += (self.bias,)
+        return torch.autograd.grad(o, leaves, self.dout, retain_graph=True)
+
+    def results(self) -> dict[str, torch.Tensor]:
+        found = zip(("o", *GRADIENTS, "dbias"), (self.output(), *self.gradients()))
+        return {
+            name: x.detach() if name == "dbias" else self.transposed(x.detach())
+            for name, x in found
+        }
+
+
+class Biased(Front):
+    """The same by PyTorch: its efficient kernel, or FlexAttention, compiled."""
+
+    def __init__(
+        self, shape: Shape, given: dict[str, torch.Tensor], bias: torch.Tensor, how: str
+    ) -> None:
+        super().__init__(shape, given, bias=bias, wanted=True)
+        self.flex = None
+        if how == "flex":
+            from torch.nn.attention.flex_attention import flex_attention
+
+            self.flex = torch.compile(flex_attention, dynamic=False)
+
+    def transposed(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2)
+
+    def attend(self) -> torch.Tensor:
+        if self.flex:
+            bias = self.bias
+            return self.flex(
+                self.q,
+                self.k,
+                self.v,
+                score_mod=lambda score, b, h, row, column: score + bias[0, h, row, column],
+            )
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(
+                self.q, self.k, self.v, attn_mask=self.bias.expand(self.shape.batch, -1, -1, -1)
+            )
 
 
 @contextmanager

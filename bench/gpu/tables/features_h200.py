@@ -1,4 +1,4 @@
-"""What dropout, windows, packing, wide heads, f16 and block masks cost on one H200.
+"""What dropout, windows, packing, wide heads, f16, masks and biases cost on one H200.
 
     dropout   p = 0.1: ours without, with bits given (drop) and made inside; flash, flash
               deterministic (flash det) and cuDNN with p = 0.1
@@ -9,6 +9,11 @@
     f16       over bf16
     blocks    block masks at S = 8k (documents, every fourth block, the mask of a causal mask): live
               blocks per time over the dense batch's
+    seen      element masks at S = 8k that cut every tile, by ordo.torch.attention(), which packs them
+              in each call: half of the elements; with p = 0.1; without a mask
+    bias      by ordo.torch.attention(): without; of all heads and sequences in the type of q and in f32,
+              without a gradient; of each head, with it (grad), beside PyTorch's efficient kernel and
+              compiled FlexAttention
 
 "met" and "aim" say that a figure reaches what it must and may, SHORT that it does not. Bars of head
 sizes are scaled by a product of 8192^3.
@@ -34,6 +39,7 @@ HEADS = {
 MATMUL = 690.0
 RNG = {(7, 8): (0.26, 0.20), (7, 4): (0.15, 0.13)}  # ms: must, aim
 BLOCKS = {"_fwd": 0.85, "_bwd": 0.92}
+SEEN = {"_fwd": 0.80, "_bwd": 0.85}
 TITLES = {
     "dropout": "p = 0.1",
     "rng": "keep bits, 32 heads of 8192 x 8192, ms",
@@ -41,6 +47,8 @@ TITLES = {
     "heads": "wide and odd heads; a pair is the width of queries and of values",
     "f16": "f16 and bf16",
     "blocks": "S = 8192, full",
+    "seen": "S = 8192, half of the elements",
+    "bias": "S = 4096, full",
 }
 
 
@@ -94,6 +102,18 @@ COLUMNS = {
         tile_rate(f"{x} / dense", x, "dense", must=lambda row, suffix: BLOCKS[suffix])
         for x in ("documents", "sparse", "causal")
     ],
+    "seen": [
+        speed("seen / none", "seen", "none", must=lambda row, suffix: SEEN[suffix] if row["dim"] == 128 else None),
+        speed("with p / none", "seen_p", "none"),
+    ],
+    "bias": [
+        speed("shared / none", "shared", "none", must=lambda row, suffix: 0.8 if suffix == "_fwd" else None),
+        speed("f32 / none", "shared_f32", "none"),
+        *(
+            speed(f"grad ÷ {x}", "grad", x, must=lambda row, suffix: 1.3 if suffix == "_bwd" else None)
+            for x in ("efficient", "flex")
+        ),
+    ],
 }  # fmt: skip
 
 
@@ -116,7 +136,9 @@ def rows() -> list[dict]:
     ]
     for dim in (128, 64):
         made += [row("f16", f"8192 {dim} {mask}", 8192, dim, mask) for mask in ("full", "causal")]
-    return made + [row("blocks", f"8192 {dim}", 8192, dim, "full") for dim in (128, 64)]
+    for group, seq in (("blocks", 8192), ("seen", 8192), ("bias", 4096)):
+        made += [row(group, f"{seq} {dim}", seq, dim, "full") for dim in (128, 64)]
+    return made
 
 
 # ---- contestants ----
@@ -184,3 +206,24 @@ def enter_blocks(contest, row: dict, gpu) -> None:
             name, partial(gpu.Ours, shape, given, blocks=mask),
             tuple(x * live / blocks for x in shape.both_flop), tiles=lambda subject, which, n=live: n,
         )  # fmt: skip
+
+
+def enter_seen(contest, row: dict, gpu) -> None:
+    shape = shape_of(row)
+    given, seen = gpu.inputs(shape), gpu.half(row["seq"])
+    contest.both("none", partial(gpu.Front, shape, given), shape.both_flop)
+    contest.both("seen", partial(gpu.Front, shape, given, seen=seen), shape.both_flop)
+    dropped = replace(shape, p=0.1)
+    contest.both("seen_p", partial(gpu.Front, dropped, given, seen=seen), shape.both_flop)
+
+
+def enter_bias(contest, row: dict, gpu) -> None:
+    shape = shape_of(row)
+    given, flop = gpu.inputs(shape), shape.both_flop
+    shared, own = gpu.bias(shape, 1), gpu.bias(shape, shape.heads)
+    contest.both("none", partial(gpu.Front, shape, given), flop)
+    contest.both("shared", partial(gpu.Front, shape, given, bias=shared), flop)
+    contest.both("shared_f32", partial(gpu.Front, shape, given, bias=shared.float()), flop)
+    contest.ours(contest.both("grad", partial(gpu.Front, shape, given, bias=own, wanted=True), flop))
+    for how in ("efficient", "flex"):
+        contest.both(how, partial(gpu.Biased, shape, given, own, how), flop)
