@@ -67,6 +67,26 @@ ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
     }
 }
 
+/* Stores the sums of a chain, or dK and dV, which OPTIONAL instances run without, too. Whether one
+ * is not finite. */
+template <int D, bool KEYS, bool CARRY, bool OPTIONAL, class M>
+ORDO_DEVICE uint32_t backward_put(const ordo_backward_args &args, const M &m, const chain_place &at,
+                                  float (&dk)[D / 2], float (&dv)[D / 2])
+{
+    if (at.dead) {
+        clear(dk);
+        clear(dv);
+    }
+    ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
+    if (CARRY && args.carry.out)
+        return chain_sums<D>(args, at, m.thread).store(dk, dv);
+    if (!KEYS || (OPTIONAL && !args.dk.data))
+        return 0;
+    const uint32_t taint = m.put_out(dv, M::Z::DROP ? args.keep_scale : 1.0f, &args.map.dv, args.dv,
+                                     args.v_head_dim, at);
+    return taint | m.put_out(dk, args.dk_scale, &args.map.dk, args.dk, args.head_dim, at);
+}
+
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
  * a branch that is not taken costs dense passes of head size 128 6 %. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
@@ -245,25 +265,28 @@ __global__ void __launch_bounds__(384, 1)
         for (; j < end; j++)
             step(j);
 
-        m.template last_dq<QUERIES>(j - 1);
+        { /* dQ of the last step */
+            const int stage = (j - 1) & 1;
+            float dq[32];
+            named_sync(DS_DONE + 2 * stage + m.mine, 256);
+            wgmma_pin(dq);
+            wgmma_fence();
+            if (QUERIES)
+                m.dq(dq, stage);
+            wgmma_commit();
+            m.wait_dq(j - 1);
+            wgmma_wait<0>();
+            wgmma_pin(dq);
+            if (QUERIES)
+                m.put_dq(dq, j - 1);
+            fence_shared_to_async();
+            m.arrive(m.dq_full(j - 1));
+        }
         const chain_place at = m.leave(args); /* the next chain's K and V come meanwhile */
         /* dS has been read: dV and dK are staged there. Sums are not, so they need not wait. */
         if (KEYS && (!CARRY || !args.carry.out))
             named_sync(DQ_DONE, 256);
-        uint32_t taint = 0;
-        if (at.dead) {
-            clear(dk);
-            clear(dv);
-        }
-        ORDO_UNIT_DONE(dv[0], m.leads(), 1, at.sequence, at.head, at.key + 64 * m.mine);
-        if (CARRY && args.carry.out) {
-            taint = SUMS(args, at, m.thread).store(dk, dv);
-        } else if (KEYS && ((!BLOCKS && !BIAS) || args.dk.data)) { /* these two: dq alone, too */
-            taint = m.put_out(dv, Z::DROP ? args.keep_scale : 1.0f, &args.map.dv, args.dv,
-                              args.v_head_dim, at);
-            taint |= m.put_out(dk, args.dk_scale, &args.map.dk, args.dk, args.head_dim, at);
-        }
-        if (taint)
+        if (backward_put < D, KEYS, CARRY, BLOCKS || BIAS > (args, m, at, dk, dv))
             args.ticket[ORDO_NOT_FINITE] = 1;
     }
     if (m.leads())

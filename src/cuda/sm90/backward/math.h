@@ -121,26 +121,6 @@ struct backward_math {
                                      ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]);
     }
 
-    /* dQ of a chain's last step, j: nothing is left to hide its product under. */
-    template <bool QUERIES> __device__ __forceinline__ void last_dq(uint32_t j) const
-    {
-        const int stage = j & 1;
-        float d[32];
-        named_sync(DS_DONE + 2 * stage + mine, 256);
-        wgmma_pin(d);
-        wgmma_fence();
-        if (QUERIES)
-            dq(d, stage);
-        wgmma_commit();
-        wait_dq(j);
-        wgmma_wait<0>();
-        wgmma_pin(d);
-        if (QUERIES)
-            put_dq(d, j);
-        fence_shared_to_async();
-        arrive(dq_full(j));
-    }
-
     /* Address of this thread's row statistics; recomputed, because registers are full. */
     __device__ __forceinline__ uint32_t stat_at(void) const
     {
