@@ -2,12 +2,9 @@
  * kernel computes them.
  *
  * Without a device of compute capability 9.0: compiled, and skipped. */
-#include "handmade_pass.h"
+#include "handmade_gemm.h"
 
-#include "base/half.h"
 #include "base/philox.h"
-#include "cuda/pass/gemm.h"
-#include "cuda/sm90/gemm/gemm.h"
 extern "C" {
 #include "emulator/dot.h"
 }
@@ -26,24 +23,11 @@ struct problem {
     ordo_gemm_instance kernel = {};
 };
 
-static uint16_t half_of(ordo_dtype type, float x)
-{
-    return type == ORDO_F16 ? ordo_f16_from_f32(x) : ordo_bf16_from_f32(x);
-}
-
-static float value_of(ordo_dtype type, uint16_t x)
-{
-    return type == ORDO_F16 ? ordo_f32_from_f16(x) : ordo_f32_from_bf16(x);
-}
-
 /* Element (line, k) of operand `which`: the same whatever the storage. Some are zero, tiny or
  * large. */
 static uint16_t element(ordo_dtype type, int which, int64_t line, int64_t k)
 {
-    uint32_t x = (uint32_t)line * 0x9e3779b1u ^ (uint32_t)k * 0x85ebca77u ^ (uint32_t)which << 30;
-    x = (x ^ x >> 15) * 0x2c1b3c6du;
-    x = (x ^ x >> 12) * 0x297a2d39u;
-    x ^= x >> 15;
+    const uint32_t x = mixed(which, line, k);
     const float value = (float)(int32_t)x * 0x1p-31f;
     return half_of(type, x % 37 == 0   ? 0.0f
                          : x % 41 == 0 ? value * 0x1p-14f
@@ -69,17 +53,6 @@ static stored store(const problem &p, int which, int64_t first, int64_t lines, b
     return s;
 }
 
-static float bias_of(const problem &p, int64_t column)
-{
-    const float x = (float)(int32_t)((uint32_t)column * 2654435761u) * 0x1p-31f;
-    return p.out == ORDO_F32 ? x : value_of(p.out, half_of(p.out, x));
-}
-
-static float before_of(int64_t row, int64_t column)
-{
-    return (float)((row * 31 + column * 17) % 101 - 50) / 7.0f;
-}
-
 /* ---- what an element is ---- */
 
 static uint32_t wanted(const problem &p, int64_t row, int64_t column)
@@ -98,58 +71,24 @@ static uint32_t wanted(const problem &p, int64_t row, int64_t column)
         }
         sum[s] = ordo_f32_of_bits(c);
     }
-    for (int by = 1; by < p.sections; by *= 2)
-        for (int s = 0; s + by < p.sections; s += 2 * by)
-            sum[s] += sum[s + by];
-    if (p.bias)
-        sum[0] += bias_of(p, column);
-    if (p.add)
-        sum[0] = before_of(row, column) + sum[0];
-    return p.out == ORDO_F32 ? ordo_f32_bits(sum[0]) : half_of(p.out, sum[0]);
+    return element_of(p, sum, row, column);
 }
 
 /* ---- one product on the device ---- */
-
-struct result {
-    int64_t stride;
-    int bytes; /* per element */
-    std::vector<uint8_t> c;
-    uint32_t at(int64_t row, int64_t column) const
-    {
-        uint32_t x = 0;
-        memcpy(&x, &c[(size_t)((row * stride + column) * bytes)], (size_t)bytes);
-        return x;
-    }
-};
 
 /* Rows `first` and following of A. */
 static result multiply(const problem &p, int64_t first = 0)
 {
     device_memory memory;
-    result r = { (p.n + 7) / 8 * 8 + p.pad, p.out == ORDO_F32 ? 4 : 2, {} };
+    result r = result_before(p, first);
     const stored a = store(p, 0, first, p.m, p.a_rows), b = store(p, 1, 0, p.n, p.b_rows);
-    r.c.assign((size_t)((p.m + 2) * r.stride * r.bytes), 0xa5);
-    if (p.add)
-        for (int64_t i = 0; i < p.m; i++)
-            for (int64_t j = 0; j < p.n; j++) {
-                const float x = before_of(first + i, j);
-                memcpy(&r.c[(size_t)((i * r.stride + j) * 4)], &x, 4);
-            }
-    std::vector<uint8_t> bias;
-    for (int64_t j = 0; j < p.n; j++) {
-        const float x = bias_of(p, j);
-        const uint16_t half = half_of(p.out, x);
-        const uint8_t *const bytes =
-            p.out == ORDO_F32 ? (const uint8_t *)&x : (const uint8_t *)&half;
-        bias.insert(bias.end(), bytes, bytes + r.bytes);
-    }
     ordo_cuda_gemm g = {};
     g.m = p.m, g.n = p.n, g.k = p.k, g.sections = p.sections;
     g.in = p.in, g.out = p.out, g.add = p.add;
     g.a = memory.upload(a.data), g.a_stride = a.stride, g.a_rows_are_k = p.a_rows;
     g.b = memory.upload(b.data), g.b_stride = b.stride, g.b_rows_are_k = p.b_rows;
     g.c = memory.upload(r.c), g.c_stride = r.stride;
-    g.bias = p.bias ? memory.upload(bias) : NULL;
+    g.bias = p.bias ? memory.upload(bias_row(p)) : NULL;
     g.workspace = memory.take<uint8_t>((size_t)ordo_gemm_workspace(p.m, p.n, p.sections));
     const ordo_status status = p.kernel.kernel ? ordo_gemm_run(&g, &p.kernel) : ordo_wgmma_gemm(&g);
     must_ordo(status, ordo_cuda_why());
@@ -172,7 +111,7 @@ static void describe(char *text, size_t size, const problem &p, const char *what
 static void check(const problem &p)
 {
     const result r = multiply(p);
-    long wrong = 0, written = 0;
+    long wrong = written_outside(p, r);
     for (int64_t x = 0; p.m > 0 && p.n > 0 && x < 300; x++) {
         const ordo_philox_words counter = { { (uint32_t)x, 1, 2, 3 } };
         const ordo_philox_words w = ordo_philox(counter, 8, 9, 7);
@@ -180,13 +119,9 @@ static void check(const problem &p)
         const int64_t j = x < 4 ? (x >> 1) * (p.n - 1) : w.w[1] % p.n;
         wrong += r.at(i, j) != wanted(p, i, j);
     }
-    for (int64_t i = 0; i < p.m + 2; i++)
-        for (int64_t x = 0; x < r.stride * r.bytes; x++)
-            if (i >= p.m || x >= p.n * r.bytes)
-                written += r.c[(size_t)(i * r.stride * r.bytes + x)] != 0xa5;
     char text[400];
-    describe(text, sizeof text, p, "elements that differ, and bytes outside", wrong + written);
-    verdict(wrong + written == 0, "%s", text);
+    describe(text, sizeof text, p, "elements that differ, and bytes outside", wrong);
+    verdict(wrong == 0, "%s", text);
 }
 
 /* ---- every kernel ---- */
@@ -246,11 +181,7 @@ static void check_rows(bool b_rows, ordo_dtype out)
         for (const int64_t first : { (int64_t)0, (int64_t)1, 300 - batch }) {
             problem q = p;
             q.m = batch;
-            const result some = multiply(q, first);
-            long wrong = 0;
-            for (int64_t i = 0; i < batch; i++)
-                for (int64_t j = 0; j < p.n; j++)
-                    wrong += some.at(i, j) != all.at(first + i, j);
+            const long wrong = differ(multiply(q, first), batch, p.n, all, first);
             char text[400];
             describe(text, sizeof text, q, "elements that depend on the batch", wrong);
             verdict(wrong == 0, "%s", text);
@@ -265,11 +196,7 @@ static void check_storage(void)
     for (int x = 1; x < 4; x++) {
         problem q = p;
         q.a_rows = x & 1, q.b_rows = x >> 1, q.pad = 16;
-        const result r = multiply(q);
-        long wrong = 0;
-        for (int64_t i = 0; i < p.m; i++)
-            for (int64_t j = 0; j < p.n; j++)
-                wrong += r.at(i, j) != plain.at(i, j);
+        const long wrong = differ(multiply(q), p.m, p.n, plain, 0);
         char text[400];
         describe(text, sizeof text, q, "elements that depend on the storage", wrong);
         verdict(wrong == 0, "%s", text);
@@ -277,11 +204,7 @@ static void check_storage(void)
     for (const int64_t n : { 1, 8, 100, 256 }) {
         problem q = p;
         q.n = n;
-        const result r = multiply(q);
-        long wrong = 0;
-        for (int64_t i = 0; i < p.m; i++)
-            for (int64_t j = 0; j < n; j++)
-                wrong += r.at(i, j) != plain.at(i, j);
+        const long wrong = differ(multiply(q), p.m, n, plain, 0);
         char text[400];
         describe(text, sizeof text, q, "elements that depend on the columns", wrong);
         verdict(wrong == 0, "%s", text);
