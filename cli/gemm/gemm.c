@@ -40,14 +40,15 @@ static const char *const forms[] = { "forward", "dx", "dw" };
 
 static void describe(const request *r, report *to)
 {
-    static const ordo_dtype dtypes[] = { ORDO_BF16, ORDO_F16, ORDO_F32 };
+    static const ordo_dtype dtypes[] = { ORDO_BF16, ORDO_F16, ORDO_F32, ORDO_E4M3 },
+                            outs[] = { ORDO_F32, ORDO_BF16, ORDO_F16 };
     static const ordo_backend backends[] = { ORDO_BACKEND_CPU, ORDO_BACKEND_CUDA,
                                              ORDO_BACKEND_EMULATOR };
     ordo_gemm_problem *p = &to->gemm.problem;
     *p = (ordo_gemm_problem)ORDO_GEMM_PROBLEM_INIT;
     p->m = r->m, p->n = r->n, p->k = r->k;
     p->dtype = dtypes[r->dtype];
-    p->c_dtype = r->out == 1 ? ORDO_F32 : p->dtype;
+    p->c_dtype = r->out > 0 ? outs[r->out - 1] : p->dtype == ORDO_E4M3 ? ORDO_BF16 : p->dtype;
     p->a_transposed = r->form == 2;
     p->b_transposed = r->form == 0;
     p->bias = r->bias, p->add = r->add;
@@ -196,8 +197,10 @@ int cli_gemm(int argc, char **argv)
         OPT_INT("--k", "N", &r.k, 0, LONGEST, "columns of A, rows of B"),
         OPT_CHOICE("--form", "forward|dx|dw", &r.form,
                    "as a linear layer stores them: x w^T (default), dy w, or dy^T x"),
-        OPT_CHOICE("--dtype", "bf16|f16|f32", &r.dtype, "of A and B (default bf16); f32: cpu only"),
-        OPT_CHOICE("--out", "same|f32", &r.out, "type of C (default as A and B)"),
+        OPT_CHOICE("--dtype", "bf16|f16|f32|e4m3", &r.dtype,
+                   "of A and B (default bf16); f32: cpu only, e4m3: cuda"),
+        OPT_CHOICE("--out", "same|f32|bf16|f16", &r.out,
+                   "type of C (default as A and B; of e4m3 bf16)"),
         OPT_FLAG("--bias", &r.bias, "add a row to every row"),
         OPT_FLAG("--add", &r.add, "add to what C holds; with --out f32"),
         OPT_INT("--sections", "N", &r.sections, 1, 8, "parts of k: 1 (default), 2, 4 or 8"),

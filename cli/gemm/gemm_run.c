@@ -1,7 +1,7 @@
 /* gemm_run.c: makes the matrices of a product, multiplies, takes times.
  *
  * An element of an input is a function of the seed, its matrix, its line and its place in k, so
- * that rows and columns are the same wherever they are. Strides are multiples of 16 bytes. */
+ * that rows and columns are the same wherever they are. Strides are multiples of 16 elements. */
 #define _XOPEN_SOURCE 700
 #include "gemm/gemm_run.h"
 
@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { A, B, C, BIAS, WORKSPACE, PIECES };
-enum { LEAST_SAMPLES = 5, MOST_SAMPLES = 1000, ALIGN = 256, STRIDE = 8 };
+enum { LEAST_SAMPLES = 5, MOST_SAMPLES = 1000, ALIGN = 256, STRIDE = 16 };
 
 /* One of the matrices on the host, and where the backend has it. */
 typedef struct piece {
@@ -32,7 +32,7 @@ typedef struct stage {
 
 static int64_t width_of(ordo_dtype dtype)
 {
-    return dtype == ORDO_F32 ? 4 : 2;
+    return dtype == ORDO_F32 ? 4 : dtype == ORDO_E4M3 ? 1 : 2;
 }
 
 /* A piece of `rows` rows of `columns` elements, zeros. */

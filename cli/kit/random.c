@@ -31,17 +31,19 @@ static uint16_t to_bf16(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static uint16_t to_f16(double x)
+/* The same of a format with `digits` binary digits whose smallest normal number is 2^(least - 1);
+ * `sign`: its bit. */
+static uint32_t to_small(double x, int digits, int least, uint32_t sign)
 {
     int exponent;
     const double size = fabs(x);
     (void)frexp(size, &exponent); /* size = m * 2^exponent, m in [1/2, 1) */
-    if (exponent < -13 || size == 0)
-        exponent = -13; /* below 2^-14 the spacing stays 2^-24 */
-    const uint32_t units = (uint32_t)rint(ldexp(size, 11 - exponent));
-    /* A carry out of the 11 bits moves the exponent up by itself. */
-    const uint32_t bits = units + ((uint32_t)(exponent + 13) << 10);
-    return (uint16_t)(bits | (signbit(x) ? 0x8000u : 0));
+    if (exponent < least || size == 0)
+        exponent = least; /* the spacing of subnormal numbers is that of the smallest normal ones */
+    const uint32_t units = (uint32_t)rint(ldexp(size, digits - exponent));
+    /* A carry out of the digits moves the exponent up by itself. */
+    const uint32_t bits = units + ((uint32_t)(exponent - least) << (digits - 1));
+    return bits | (signbit(x) ? sign : 0);
 }
 
 void cli_random_put(void *data, ordo_dtype dtype, int64_t index, uint64_t key)
@@ -49,6 +51,10 @@ void cli_random_put(void *data, ordo_dtype dtype, int64_t index, uint64_t key)
     const double value = cli_random_normal(key);
     if (dtype == ORDO_F32)
         ((float *)data)[index] = (float)value;
+    else if (dtype == ORDO_BF16)
+        ((uint16_t *)data)[index] = to_bf16((float)value);
+    else if (dtype == ORDO_F16)
+        ((uint16_t *)data)[index] = (uint16_t)to_small(value, 11, -13, 0x8000);
     else
-        ((uint16_t *)data)[index] = dtype == ORDO_BF16 ? to_bf16((float)value) : to_f16(value);
+        ((uint8_t *)data)[index] = (uint8_t)to_small(value, 4, -5, 0x80);
 }

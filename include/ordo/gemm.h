@@ -16,7 +16,13 @@
  *
  * So 8 ranks that hold an eighth of k each, or 4 ranks with 2 sections each, and that add their f32
  * results by ordo_sum_tree(), have the bits of one device with 8 sections. docs/guide/linear.md
- * shows it. */
+ * shows it.
+ *
+ * Products of e4m3 run on backend cuda alone, with A and B stored by rows of k, and k even. The
+ * hardware keeps fewer bits of their sums than f32 has, so each 128 of k are a chain of their own,
+ * of four steps of
+ * 32. The sums of the chains are added in f32 in ascending k, the first to 0; then the sum of each
+ * section is multiplied in f32 by *call.scale. */
 #ifndef ORDO_GEMM_H
 #define ORDO_GEMM_H
 
@@ -26,18 +32,22 @@
 extern "C" {
 #endif
 
+/* A type of matrix products alone, besides those of problem.h: 8 bits, 4 of them an exponent and 3
+ * a fraction, finite numbers and NaN. */
+#define ORDO_E4M3 ((ordo_dtype)3)
+
 /* What is multiplied; no pointers. Any of m, n and k may be 0: with k = 0 all sums are 0. */
 typedef struct ordo_gemm_problem {
     size_t size; /* sizeof(ordo_gemm_problem) */
     int64_t m, n, k;
-    ordo_dtype dtype;   /* A and B: bf16 or f16, on backend cpu also f32 */
-    ordo_dtype c_dtype; /* C and the bias: f32 or dtype */
+    ordo_dtype dtype;   /* A and B: bf16 or f16, on backend cpu also f32, on cuda e4m3 */
+    ordo_dtype c_dtype; /* C and the bias: f32 or dtype; of e4m3 f32, bf16 or f16 */
     bool a_transposed;  /* A is stored as k rows of m elements, else as m rows of k */
     bool
         b_transposed; /* B is stored as n rows of k elements, as weights are, else as k rows of n */
     bool bias;        /* call.bias is added to every row */
     bool add;         /* the product is added to C, which is f32 */
-    int sections;     /* 0 = 1, or 2, 4, 8: then k is a multiple of 16 times this */
+    int sections;     /* 0 = 1, or 2, 4, 8: then k is a multiple of 16 times this, of e4m3 of 128 */
 } ordo_gemm_problem;
 
 #define ORDO_GEMM_PROBLEM_INIT ORDO_SIZED(ordo_gemm_problem)
@@ -58,7 +68,8 @@ typedef struct ordo_gemm_info {
     ordo_backend backend;
     unsigned kept;            /* ORDO_PROMISE_... levels that this plan keeps */
     uint64_t workspace_bytes; /* that ordo_gemm_run() needs; often 0 */
-    char numeric_key[64];     /* plans with equal keys give equal bits: "gemm.sm90.r1/s8" */
+    char numeric_key[64];     /* plans with equal keys give equal bits: "gemm.sm90.r1/s8", of e4m3
+                               * "gemm-e4m3.sm90.r1/s8" */
 } ordo_gemm_info;
 
 #define ORDO_GEMM_INFO_INIT ORDO_SIZED(ordo_gemm_info)
@@ -82,8 +93,9 @@ typedef struct ordo_gemm_call {
     void *workspace; /* info.workspace_bytes, 256-byte aligned; the next call on the same stream may
                       * reuse it */
     size_t workspace_bytes;
-    void *stream; /* cuda: a cudaStream_t */
-    int threads;  /* cpu and emulator: 0 = as many as the process may use */
+    void *stream;       /* cuda: a cudaStream_t */
+    int threads;        /* cpu and emulator: 0 = as many as the process may use */
+    const float *scale; /* e4m3: one factor, where the matrices are; NULL = 1. Not read if k is 0 */
 } ordo_gemm_call;
 
 #define ORDO_GEMM_CALL_INIT ORDO_SIZED(ordo_gemm_call)

@@ -405,6 +405,7 @@ class ordo_gemm_call(Struct):
         ("workspace_bytes", c_size_t),
         ("stream", c_void_p),
         ("threads", c_int),
+        ("scale", c_void_p),
     ]
 
 

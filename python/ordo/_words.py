@@ -33,7 +33,8 @@ class Words:
     def __init__(self, noun: str) -> None:
         name = getattr(lib, f"ordo_{noun}_name")
         self.words: list[str] = []
-        while (word := name(len(self.words))) != b"unknown":
+        # e4m3 is a type of matrix products on a device, which no function here takes.
+        while (word := name(len(self.words))) not in (b"unknown", b"e4m3"):
             self.words.append(word.decode())
         self._numbers = {word: number for number, word in enumerate(self.words)}
 

@@ -34,6 +34,7 @@ ordo_status ordo_cuda_gemm_run(const ordo_gemm_plan *plan, const ordo_gemm_call 
         .c = call->c.data,
         .c_stride = call->c.stride,
         .bias = call->bias,
+        .scale = call->scale,
         .workspace = call->workspace,
         .stream = call->stream,
         .capability = family->capability,

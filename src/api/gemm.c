@@ -27,7 +27,8 @@ static const ordo_gemm_limits *limits_of(ordo_backend backend)
                                            .size_max = INT64_C(1) << 40 },
                                   emulator = { .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
                                                .size_max = INT32_MAX },
-                                  cuda = { .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
+                                  cuda = { .dtypes =
+                                               1u << ORDO_BF16 | 1u << ORDO_F16 | 1u << ORDO_E4M3,
                                            .align = ORDO_CUDA_COPY_BYTES,
                                            .size_max = INT32_MAX };
     switch (backend) {
@@ -57,13 +58,23 @@ ordo_status ordo_gemm_query(ordo_backend backend, ordo_gemm_limits *limits)
 
 static ordo_status check_types(const ordo_gemm_problem *p, ordo_backend backend)
 {
-    const bool known = (unsigned)p->dtype <= ORDO_F16;
+    const bool e4m3 = p->dtype == ORDO_E4M3, known = e4m3 || (unsigned)p->dtype <= ORDO_F16;
     if (!known || !(limits_of(backend)->dtypes & 1u << p->dtype))
         return ordo_fail(known ? ORDO_ERR_UNSUPPORTED : ORDO_ERR_ARGUMENT,
                          "dtype %d (%s): backend %s expects bf16 or f16%s", (int)p->dtype,
                          ordo_dtype_name(p->dtype), ordo_backend_name(backend),
-                         backend == ORDO_BACKEND_CPU ? ", or f32" : "");
-    if (p->c_dtype != ORDO_F32 && p->c_dtype != p->dtype)
+                         backend == ORDO_BACKEND_CPU    ? ", or f32"
+                         : backend == ORDO_BACKEND_CUDA ? ", or e4m3"
+                                                        : "");
+    if (e4m3 && (unsigned)p->c_dtype > ORDO_F16)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "c_dtype %d (%s): expected f32, bf16 or f16",
+                         (int)p->c_dtype, ordo_dtype_name(p->c_dtype));
+    if (e4m3 && (p->a_transposed || !p->b_transposed))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "%s: expected %s with dtype e4m3, whose products read rows of k",
+                         p->a_transposed ? "a_transposed true" : "b_transposed false",
+                         p->a_transposed ? "false" : "true");
+    if (!e4m3 && p->c_dtype != ORDO_F32 && p->c_dtype != p->dtype)
         return ordo_fail(ORDO_ERR_ARGUMENT, "c_dtype %d (%s): expected f32 or %s, as dtype is",
                          (int)p->c_dtype, ordo_dtype_name(p->c_dtype), ordo_dtype_name(p->dtype));
     if (p->add && p->c_dtype != ORDO_F32)
@@ -74,13 +85,18 @@ static ordo_status check_types(const ordo_gemm_problem *p, ordo_backend backend)
 
 static ordo_status check_problem(const ordo_gemm_problem *p, ordo_backend backend)
 {
-    const int64_t most = limits_of(backend)->size_max, step = (int64_t)ORDO_GEMM_STEP * p->sections;
+    const int64_t most = limits_of(backend)->size_max;
+    const int64_t step =
+        (int64_t)(p->dtype == ORDO_E4M3 ? ORDO_GEMM_CHAIN : ORDO_GEMM_STEP) * p->sections;
     ORDO_TRY(check_types(p, backend));
     ORDO_TRY(ordo_check_range("m", p->m, 0, most));
     ORDO_TRY(ordo_check_range("n", p->n, 0, most));
     ORDO_TRY(ordo_check_range("k", p->k, 0, most));
     if (p->sections != 1 && p->sections != 2 && p->sections != 4 && p->sections != 8)
         return ordo_fail(ORDO_ERR_ARGUMENT, "sections %d: expected 1, 2, 4 or 8", p->sections);
+    if (p->dtype == ORDO_E4M3 && p->k % 2 != 0)
+        return ordo_fail(ORDO_ERR_SHAPE, "k %" PRId64 ": expected an even number with dtype e4m3",
+                         p->k);
     if (p->sections > 1 && p->k % step != 0)
         return ordo_fail(ORDO_ERR_SHAPE,
                          "k %" PRId64 ": expected a multiple of %" PRId64 " with %d sections", p->k,
@@ -145,20 +161,24 @@ typedef struct stored {
     ordo_dtype dtype;
 } stored;
 
+static int64_t width_of(ordo_dtype dtype)
+{
+    return dtype == ORDO_F32 ? 4 : dtype == ORDO_E4M3 ? 1 : 2;
+}
+
 static ordo_status check_address(const char *name, const void *data, ordo_dtype dtype,
                                  int64_t elements, int64_t align)
 {
-    const int64_t width = dtype == ORDO_F32 ? 4 : 2;
     if (!data)
         return ordo_fail(ORDO_ERR_ARGUMENT, "%s NULL: expected %" PRId64 " %s values", name,
                          elements, ordo_dtype_name(dtype));
-    return ordo_check_aligned(name, data, (size_t)(align ? align : width));
+    return ordo_check_aligned(name, data, (size_t)(align ? align : width_of(dtype)));
 }
 
 /* Check a matrix, fill in its stride, and describe its memory. */
 static ordo_status check_matrix(const stored *s, int64_t align, ordo_extent *extent)
 {
-    const int64_t width = s->dtype == ORDO_F32 ? 4 : 2;
+    const int64_t width = width_of(s->dtype);
     ordo_matrix *matrix = s->matrix;
     *extent = (ordo_extent) { .name = s->name };
     if (matrix->stride == 0)
@@ -210,7 +230,7 @@ static ordo_status check_workspace(const ordo_gemm_call *c, uint64_t needed, ord
 /* Check everything, and fill in strides. */
 static ordo_status check_call(const ordo_gemm_plan *plan, ordo_gemm_call *c)
 {
-    enum { A, B, BIAS, WORKSPACE, INPUTS };
+    enum { A, B, BIAS, SCALE, WORKSPACE, INPUTS };
     const ordo_gemm_problem *p = &plan->problem;
     const int64_t align = limits_of(plan->backend)->align;
     const stored a = { "a", &c->a, p->a_transposed ? p->k : p->m, p->a_transposed ? p->m : p->k,
@@ -220,6 +240,8 @@ static ordo_status check_call(const ordo_gemm_plan *plan, ordo_gemm_call *c)
                  of_c = { "c", &c->c, p->m, p->n, p->c_dtype };
     ordo_matrix bias_row = { (void *)c->bias, 0 };
     const stored bias = { "bias", &bias_row, p->bias ? 1 : 0, p->n, p->c_dtype };
+    ordo_matrix factor = { (void *)c->scale, 0 };
+    const stored scale = { "scale", &factor, c->scale ? 1 : 0, 1, ORDO_F32 };
     ordo_extent in[INPUTS], out;
     if (c->threads < 0)
         return ordo_fail(ORDO_ERR_ARGUMENT, "threads %d: expected 0 or more", c->threads);
@@ -230,6 +252,10 @@ static ordo_status check_call(const ordo_gemm_plan *plan, ordo_gemm_call *c)
     if (!p->bias && c->bias)
         return ordo_fail(ORDO_ERR_ARGUMENT, "bias given: expected NULL, because the problem has "
                                             "none");
+    ORDO_TRY(check_matrix(&scale, 0, &in[SCALE]));
+    if (p->dtype != ORDO_E4M3 && c->scale)
+        return ordo_fail(ORDO_ERR_ARGUMENT, "scale given: expected NULL with dtype %s",
+                         ordo_dtype_name(p->dtype));
     ordo_gemm_info info = ORDO_GEMM_INFO_INIT;
     ORDO_TRY(ordo_gemm_plan_query(plan, &info));
     ORDO_TRY(check_workspace(c, info.workspace_bytes, &in[WORKSPACE]));

@@ -6,8 +6,9 @@
 #include "plan/family.h"
 
 enum {
-    ORDO_GEMM_STEP = 16, /* elements of k in a step of a chain */
-    ORDO_GEMM_DEPTH = 4  /* sums that wait for one another in the tree over 8 sections */
+    ORDO_GEMM_STEP = 16,   /* elements of k in a step of a chain */
+    ORDO_GEMM_CHAIN = 128, /* the same of a chain of e4m3, the sum of which is added to others */
+    ORDO_GEMM_DEPTH = 4    /* sums that wait for one another in the tree over 8 sections */
 };
 
 struct ordo_gemm_plan {
@@ -29,7 +30,7 @@ static inline int ordo_gemm_merges(int s)
     return __builtin_ctz((unsigned)s + 1);
 }
 
-/* "gemm.cpu.r1/s8": same key, same bits. */
+/* "gemm.cpu.r1/s8", "gemm-e4m3.sm90.r1/s1": same key, same bits. */
 void ordo_gemm_key(const ordo_gemm_plan *plan, char *text, size_t capacity);
 
 /* Levels of the promise that the plan keeps. Every plan keeps the same: no row knows another, and

@@ -10,7 +10,7 @@
 
 const char *ordo_dtype_name(ordo_dtype dtype)
 {
-    static const char *const names[] = { "f32", "bf16", "f16" };
+    static const char *const names[] = { "f32", "bf16", "f16", "e4m3" };
     return NAME(names, dtype);
 }
 

@@ -33,6 +33,25 @@ TEST(a_device_multiplies_what_was_asked_for)
     }
 }
 
+/* The stand-in leaves C as it is. */
+TEST(products_of_e4m3_reach_the_device_with_their_factor)
+{
+    static _Alignas(16) uint8_t a[2 * 16], b[8 * 16];
+    static _Alignas(16) float c[2 * 8], factor = 0.5f;
+    LOAD_FAKE(passes);
+    ordo_gemm_problem p = ORDO_GEMM_PROBLEM_INIT;
+    ordo_gemm_call call = ORDO_GEMM_CALL_INIT;
+    p.m = 2, p.n = 8, p.k = 10, p.dtype = ORDO_E4M3, p.b_transposed = true;
+    call.a = (ordo_matrix) { a, 16 }, call.b = (ordo_matrix) { b, 16 }, call.c.data = c;
+    call.scale = &factor;
+    CHECK_INT(gemm_run(ORDO_BACKEND_CUDA, &p, &call), ORDO_OK);
+    CHECK_INT(passes->last_gemm.in, ORDO_E4M3);
+    CHECK_INT(passes->last_gemm.out, ORDO_F32);
+    CHECK_INT(passes->last_gemm.k, 10);
+    CHECK(!passes->last_gemm.a_rows_are_k && !passes->last_gemm.b_rows_are_k);
+    CHECK(passes->last_gemm.scale == &factor);
+}
+
 TEST(sections_have_a_workspace_and_empty_products_no_launch)
 {
     uint64_t state = 4;

@@ -272,11 +272,13 @@ static float number_at(const void *data, ordo_dtype dtype, int64_t at)
                                 : ordo_f32_from_f16(((const uint16_t *)data)[at]);
 }
 
-/* One rounded chain per element, whatever the sections. */
+/* One rounded chain per element, whatever the sections; nothing of e4m3. */
 static ordo_status gemm(const ordo_cuda_gemm *g)
 {
     fake_passes.gemm++;
     fake_passes.last_gemm = *g;
+    if (g->in == ORDO_E4M3)
+        return ORDO_OK;
     for (int64_t i = 0; i < g->m; i++)
         for (int64_t j = 0; j < g->n; j++) {
             const int64_t at = i * g->c_stride + j;

@@ -51,6 +51,19 @@ TEST(wrong_problems_are_refused)
     NO_PLAN(p.m = p.n = INT64_C(1) << 40, CPU, OVERFLOW, "expected less than 2^57 elements");
     NO_PLAN((void)p, DEFAULT, ARGUMENT, "backend 0 (default): expected cpu, cuda or emulator");
     NO_PLAN((void)p, REF, ARGUMENT, "backend 1 (ref)");
+    NO_PLAN(p.dtype = ORDO_E4M3, CPU, UNSUPPORTED,
+            "dtype 3 (e4m3): backend cpu expects bf16 or f16, or f32");
+    NO_PLAN(p.dtype = ORDO_E4M3, EMULATOR, UNSUPPORTED, "dtype 3 (e4m3): backend emulator expects");
+    NO_PLAN(p.c_dtype = ORDO_E4M3, CUDA, ARGUMENT, "c_dtype 3 (e4m3): expected f32 or bf16");
+    NO_PLAN((p.dtype = p.c_dtype = ORDO_E4M3), CUDA, ARGUMENT,
+            "c_dtype 3 (e4m3): expected f32, bf16 or f16");
+    NO_PLAN((p.dtype = ORDO_E4M3, p.a_transposed = true), CUDA, UNSUPPORTED,
+            "a_transposed true: expected false with dtype e4m3");
+    NO_PLAN((p.dtype = ORDO_E4M3, p.b_transposed = false), CUDA, UNSUPPORTED,
+            "b_transposed false: expected true with dtype e4m3");
+    NO_PLAN((p.dtype = ORDO_E4M3, p.k = 33), CUDA, SHAPE, "k 33: expected an even number");
+    NO_PLAN((p.dtype = ORDO_E4M3, p.sections = 2, p.k = 160), CUDA, SHAPE,
+            "k 160: expected a multiple of 256 with 2 sections");
     const ordo_gemm_problem p = problem();
     CHECK_REFUSED(ordo_gemm_plan_create(NULL, &p, ORDO_BACKEND_CPU), ORDO_ERR_ARGUMENT,
                   "plan NULL");
@@ -96,6 +109,11 @@ TEST(wrong_calls_are_refused)
     REFUSE(CUDA, p.sections = 2, SHAPE, "workspace_bytes 0: expected at least 512");
     REFUSE(CUDA, (p.sections = 2, call.workspace = (char *)a + 16, call.workspace_bytes = 512),
            ALIGN, "workspace");
+    REFUSE(CUDA, call.scale = c, ARGUMENT, "scale given: expected NULL with dtype bf16");
+    REFUSE(CUDA, (p.dtype = ORDO_E4M3, call.scale = c), ARGUMENT, "c and scale overlap in memory");
+    REFUSE(CUDA, (p.dtype = ORDO_E4M3, call.scale = (float *)((char *)bias + 2)), ALIGN, "scale ");
+    REFUSE(CUDA, (p.dtype = ORDO_E4M3, call.b.stride = K + 8), ALIGN,
+           "b.stride 40: expected a multiple of 16 e4m3 elements");
 }
 
 TEST(a_plan_says_its_key_and_what_it_keeps)
@@ -103,15 +121,17 @@ TEST(a_plan_says_its_key_and_what_it_keeps)
     static const struct {
         ordo_backend backend;
         int sections;
+        ordo_dtype dtype;
         const char *key;
-    } cases[] = { { ORDO_BACKEND_CPU, 0, "gemm.cpu.r1/s1" },
-                  { ORDO_BACKEND_CUDA, 2, "gemm.sm90.r1/s2" },
-                  { ORDO_BACKEND_EMULATOR, 2, "gemm.sm90.r1/s2" } };
-    for (int x = 0; x < 3; x++) {
+    } cases[] = { { ORDO_BACKEND_CPU, 0, ORDO_BF16, "gemm.cpu.r1/s1" },
+                  { ORDO_BACKEND_CUDA, 2, ORDO_BF16, "gemm.sm90.r1/s2" },
+                  { ORDO_BACKEND_CUDA, 2, ORDO_E4M3, "gemm-e4m3.sm90.r1/s2" },
+                  { ORDO_BACKEND_EMULATOR, 2, ORDO_BF16, "gemm.sm90.r1/s2" } };
+    for (int x = 0; x < 4; x++) {
         ordo_gemm_problem p = problem();
         ordo_gemm_plan *plan = NULL;
         ordo_gemm_info info = ORDO_GEMM_INFO_INIT;
-        p.sections = cases[x].sections;
+        p.sections = cases[x].sections, p.dtype = cases[x].dtype, p.k = 256;
         CHECK_INT(ordo_gemm_plan_create(&plan, &p, cases[x].backend), ORDO_OK);
         CHECK_INT(ordo_gemm_plan_query(plan, &info), ORDO_OK);
         CHECK_TEXT(info.numeric_key, cases[x].key);
@@ -129,7 +149,7 @@ TEST(a_backend_says_what_it_accepts)
 {
     ordo_gemm_limits limits = ORDO_GEMM_LIMITS_INIT;
     CHECK_INT(ordo_gemm_query(ORDO_BACKEND_CUDA, &limits), ORDO_OK);
-    CHECK_INT(limits.dtypes, 1u << ORDO_BF16 | 1u << ORDO_F16);
+    CHECK_INT(limits.dtypes, 1u << ORDO_BF16 | 1u << ORDO_F16 | 1u << ORDO_E4M3);
     CHECK_INT(limits.align, 16);
     CHECK_INT(ordo_gemm_query(ORDO_BACKEND_CPU, &limits), ORDO_OK);
     CHECK(limits.dtypes & 1u << ORDO_F32);

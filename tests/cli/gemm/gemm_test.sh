@@ -20,7 +20,7 @@ done < <(grep -v '^#' "$ORDO_SOURCE/tests/data/digests/gemm.txt")
 
 # Rows alone, in batches and in other places; on a device if there is one.
 for words in "" "--form dx --dtype f16 --bias" "--form dw --out f32 --add --sections 2" "--device emulator --out f32 --bias" \
-    ${device:+"--device cuda" "--device cuda --form dx --sections 4" "--device cuda --form dw --out f32 --add"}; do
+    ${device:+"--device cuda" "--device cuda --dtype e4m3 --bias" "--device cuda --form dx --sections 4" "--device cuda --form dw --out f32 --add"}; do
     # shellcheck disable=SC2086
     json gemm --m 70 --n 90 --k 64 --verify $words
     is equal true
@@ -44,6 +44,9 @@ refuses 2 "sections 3: expected 1, 2, 4 or 8" gemm --m 4 --n 4 --k 48 --sections
 refuses 2 "k 40: expected a multiple of 32 with 2 sections" gemm --m 4 --n 4 --k 40 --sections 2
 refuses 2 "c_dtype bf16: expected f32 with add" gemm --m 4 --n 4 --k 4 --add
 refuses 3 "dtype 0 (f32): backend emulator expects bf16 or f16" gemm --m 4 --n 4 --k 4 --dtype f32 --device emulator
+refuses 3 "dtype 3 (e4m3): backend cpu expects bf16 or f16, or f32" gemm --m 4 --n 4 --k 4 --dtype e4m3
+refuses 3 "b_transposed false: expected true with dtype e4m3" gemm --m 4 --n 4 --k 4 --dtype e4m3 --form dx --device cuda
+refuses 2 "k 5: expected an even number" gemm --m 4 --n 4 --k 5 --dtype e4m3 --device cuda
 refuses 3 "--force runs it anyway" gemm --m 16k --n 16k --k 64k
 refuses 3 "this machine has" gemm --m 16m --n 16m --k 16m
 refuses 2 "--threads: backend cuda has none" gemm --m 4 --n 4 --k 4 --device cuda --threads 2

@@ -27,6 +27,7 @@ typedef struct ordo_gemm_args {
     int32_t stages;               /* stages per unit of work */
     int32_t units, rows, columns; /* all; tiles of a cluster, down and across */
     int32_t group;                /* how many of the `rows` are taken together */
+    const float *scale;           /* e4m3: of every sum; or NULL */
 } ordo_gemm_args;
 
 /* A unit of work of a cluster: a tile of a section. */

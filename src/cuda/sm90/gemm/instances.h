@@ -21,7 +21,14 @@
     INSTANCE(rows_96_bf16, gemm_plain<gemm_rows<96>, false>)                                       \
     INSTANCE(rows_96_f16, gemm_plain<gemm_rows<96>, true>)                                         \
     INSTANCE(rows_128_bf16, gemm_plain<gemm_rows<128>, false>)                                     \
-    INSTANCE(rows_128_f16, gemm_plain<gemm_rows<128>, true>)
+    INSTANCE(rows_128_f16, gemm_plain<gemm_rows<128>, true>)                                       \
+    /* the same of e4m3 */                                                                         \
+    INSTANCE(wide_e4m3, gemm_plain<gemm_e4m3<gemm_wide, 128>, false>)                              \
+    INSTANCE(narrow_e4m3, gemm_plain<gemm_e4m3<gemm_narrow, 128>, false>)                          \
+    INSTANCE(rows_32_e4m3, gemm_plain<gemm_e4m3<gemm_rows<32>, 32>, false>)                        \
+    INSTANCE(rows_64_e4m3, gemm_plain<gemm_e4m3<gemm_rows<64>, 64>, false>)                        \
+    INSTANCE(rows_96_e4m3, gemm_plain<gemm_e4m3<gemm_rows<96>, 96>, false>)                        \
+    INSTANCE(rows_128_e4m3, gemm_plain<gemm_e4m3<gemm_rows<128>, 128>, false>)
 
 /* The instance for operands that are stored so (pass/gemm.h). */
 #define ORDO_GEMM_DECLARE(NAME, ...)                                                               \

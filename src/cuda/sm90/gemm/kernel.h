@@ -1,4 +1,5 @@
-/* sm90/gemm/kernel.h: C = A B, every element by one chain of products (pass/gemm.h).
+/* sm90/gemm/kernel.h: C = A B, every element by one chain of products, or by the sum of several
+ * (pass/gemm.h).
  *
  * A block owns one tile of C at a time. One producer thread loads stages of A and B, and goes on
  * with the next tile while the consumers end the last; each consumer warpgroup owns 64 rows and
@@ -9,6 +10,7 @@
 
 #include "cuda/sm90/gemm/cluster.h"
 #include "cuda/sm90/gemm/epilogue.h"
+#include "cuda/sm90/gemm/wgmma_e4m3.h"
 #include "cuda/sm90/pipeline.h"
 #include "cuda/sm90/wgmma.h"
 #include "cuda/tile/swizzle.h"
@@ -27,6 +29,7 @@ template <int WARPGROUPS_, int COLUMNS_, int PANELS_, int STAGES_, int CLUSTER_>
         PANELS = PANELS_,
         STAGES = STAGES_,
         CLUSTER = CLUSTER_,
+        CHUNK = 0, /* gemm_e4m3 */
         THREADS = 128 * (WARPGROUPS + 1),
         CONSUMER_REGISTERS = 232,
         PRODUCER_REGISTERS = 40,
@@ -49,6 +52,13 @@ template <int WARPGROUPS_, int COLUMNS_, int PANELS_, int STAGES_, int CLUSTER_>
     static_assert(WARPGROUPS == 1 ||
                       256 * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= THREADS * 168,
                   "setmaxnreg would wait for ever");
+};
+
+/* The same of e4m3, two of which take the place of one of 16 bits. CHUNK: columns that are computed
+ * together. */
+template <class TILE, int CHUNK_> struct gemm_e4m3 : TILE {
+    enum { CHUNK = CHUNK_, CHUNKS = TILE::COLUMNS / CHUNK };
+    static_assert(TILE::COLUMNS % CHUNK == 0, "chunks");
 };
 
 template <class Z> ORDO_DEVICE uint32_t gemm_own(void)
@@ -150,6 +160,55 @@ template <class Z> ORDO_DEVICE void gemm_release(uint32_t stage)
     }
 }
 
+/* The sums of a tile of e4m3: of each panel's 128 of k a chain, which is added to the sum. The
+ * columns take turns with one chain's registers, and the warpgroups with the matrix cores: while
+ * one adds its chain, those of the others run. */
+template <class Z>
+ORDO_DEVICE void gemm_add_chains(float (&d)[Z::COLUMNS / 2], const ordo_gemm_args &args, int mine,
+                                 pipeline_state<Z::STAGES> &ring)
+{
+    const uint32_t own = gemm_own<Z>();
+#pragma unroll
+    for (int i = 0; i < Z::COLUMNS / 2; i++)
+        d[i] = 0.0f;
+#pragma unroll 1
+    for (int n = 0; n < args.stages; n++) {
+        const uint32_t a = Z::RING + ring.stage * Z::STAGE_BYTES + mine * 64 * ORDO_LINE_BYTES;
+        const uint32_t b = Z::RING + ring.stage * Z::STAGE_BYTES + Z::PANELS * Z::A_BYTES;
+        const uint32_t a_low = ordo_descriptor_low(a, 16), b_low = ordo_descriptor_low(b, 16);
+        mbar_wait(own + Z::FULL + 8 * ring.stage, ring.parity);
+#pragma unroll
+        for (int c = 0; c < Z::PANELS * Z::CHUNKS; c++) {
+            const uint32_t a_c = a_low + c / Z::CHUNKS * (Z::A_BYTES / 16);
+            const uint32_t b_c = b_low + c / Z::CHUNKS * (Z::B_BYTES / 16) +
+                                 c % Z::CHUNKS * (Z::CHUNK * ORDO_LINE_BYTES / 16);
+            float chain[Z::CHUNK / 2];
+            wgmma_pin(chain);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                wgmma_e4m3(chain, wgmma_by_columns(a_c, 0, k), wgmma_by_columns(b_c, 0, k), k > 0);
+            wgmma_commit();
+            wgmma_wait<0>();
+            wgmma_pin(chain);
+            if (c + 1 == Z::PANELS * Z::CHUNKS)
+                gemm_release<Z>(ring.stage);
+#pragma unroll
+            for (int i = 0; i < Z::CHUNK / 2; i++) {
+                float &sum = d[c % Z::CHUNKS * (Z::CHUNK / 2) + i];
+                sum = __fadd_rn(sum, chain[i]);
+            }
+        }
+        ring.advance();
+    }
+    if (args.scale) {
+        const float scale = *args.scale;
+#pragma unroll
+        for (int i = 0; i < Z::COLUMNS / 2; i++)
+            d[i] = __fmul_rn(d[i], scale);
+    }
+}
+
 template <class Z, bool F16, bool A_ROWS, bool B_ROWS>
 ORDO_DEVICE void gemm_multiply(const ordo_gemm_args &args)
 {
@@ -160,35 +219,40 @@ ORDO_DEVICE void gemm_multiply(const ordo_gemm_args &args)
     uint32_t drawn = 0;
     for (int unit = blockIdx.x / Z::CLUSTER; unit < args.units; unit += clusters, drawn++) {
         float d[Z::COLUMNS / 2];
-        uint32_t last = 0;
-        wgmma_pin(d);
+        if constexpr (Z::CHUNK > 0) {
+            gemm_add_chains<Z>(d, args, mine, ring);
+        } else {
+            uint32_t last = 0;
+            wgmma_pin(d);
 #pragma unroll 1
-        for (int n = 0; n < args.stages; n++) {
-            const uint32_t a = Z::RING + ring.stage * Z::STAGE_BYTES + mine * 64 * ORDO_LINE_BYTES;
-            const uint32_t b = Z::RING + ring.stage * Z::STAGE_BYTES + Z::PANELS * Z::A_BYTES;
-            const uint32_t a_low = ordo_descriptor_low(a, 16);
-            const uint32_t b_low = ordo_descriptor_low(b, B_ROWS ? 64 * ORDO_LINE_BYTES : 16);
-            mbar_wait(own + Z::FULL + 8 * ring.stage, ring.parity);
-            wgmma_fence();
+            for (int n = 0; n < args.stages; n++) {
+                const uint32_t a =
+                    Z::RING + ring.stage * Z::STAGE_BYTES + mine * 64 * ORDO_LINE_BYTES;
+                const uint32_t b = Z::RING + ring.stage * Z::STAGE_BYTES + Z::PANELS * Z::A_BYTES;
+                const uint32_t a_low = ordo_descriptor_low(a, 16);
+                const uint32_t b_low = ordo_descriptor_low(b, B_ROWS ? 64 * ORDO_LINE_BYTES : 16);
+                mbar_wait(own + Z::FULL + 8 * ring.stage, ring.parity);
+                wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4 * Z::PANELS; k++) {
-                const uint32_t a_k = a_low + k / 4 * (Z::A_BYTES / 16);
-                const uint32_t b_k = b_low + k / 4 * (Z::B_BYTES / 16);
-                wgmma_ss<F16, A_ROWS, B_ROWS>(
-                    d, A_ROWS ? wgmma_by_rows(a_k, k % 4) : wgmma_by_columns(a_k, 0, k % 4),
-                    B_ROWS ? wgmma_by_rows(b_k, k % 4) : wgmma_by_columns(b_k, 0, k % 4),
-                    n > 0 || k > 0);
+                for (int k = 0; k < 4 * Z::PANELS; k++) {
+                    const uint32_t a_k = a_low + k / 4 * (Z::A_BYTES / 16);
+                    const uint32_t b_k = b_low + k / 4 * (Z::B_BYTES / 16);
+                    wgmma_ss<F16, A_ROWS, B_ROWS>(
+                        d, A_ROWS ? wgmma_by_rows(a_k, k % 4) : wgmma_by_columns(a_k, 0, k % 4),
+                        B_ROWS ? wgmma_by_rows(b_k, k % 4) : wgmma_by_columns(b_k, 0, k % 4),
+                        n > 0 || k > 0);
+                }
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (n > 0)
+                    gemm_release<Z>(last);
+                last = ring.stage;
+                ring.advance();
             }
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (n > 0)
-                gemm_release<Z>(last);
-            last = ring.stage;
-            ring.advance();
+            wgmma_wait<0>();
+            wgmma_pin(d);
+            gemm_release<Z>(last);
         }
-        wgmma_wait<0>();
-        wgmma_pin(d);
-        gemm_release<Z>(last);
         const int4 place = load_shared_int4(own + Z::places::at(drawn));
         gemm_store(d, args, place.x + mine * 64, place.y, place.z, out);
     }

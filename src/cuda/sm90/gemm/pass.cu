@@ -9,13 +9,13 @@ enum { FEW_ROWS = 64 };
     {                                                                                              \
 #NAME,                                                                                     \
         {                                                                                          \
-            ordo_gemm_##NAME##_bf16, ordo_gemm_##NAME##_f16                                        \
+            ordo_gemm_##NAME##_bf16, ordo_gemm_##NAME##_f16, ordo_gemm_##NAME##_e4m3               \
         }                                                                                          \
     }
 
 static const struct {
     const char *name;
-    ordo_gemm_instance (*of[2])(bool a_rows_are_k, bool b_rows_are_k);
+    ordo_gemm_instance (*of[3])(bool a_rows_are_k, bool b_rows_are_k);
 } kinds[] = {
     KIND(wide), KIND(narrow), KIND(rows_128), KIND(rows_96), KIND(rows_64), KIND(rows_32)
 };
@@ -24,7 +24,7 @@ const char *ordo_gemm_kind(int kind, const ordo_cuda_gemm *g, ordo_gemm_instance
 {
     if (kind >= (int)(sizeof kinds / sizeof *kinds))
         return NULL;
-    *kernel = kinds[kind].of[g->in == ORDO_F16](g->a_rows_are_k, g->b_rows_are_k);
+    *kernel = kinds[kind].of[g->in - ORDO_BF16](g->a_rows_are_k, g->b_rows_are_k);
     if (kernel->rows <= FEW_ROWS && g->m > FEW_ROWS)
         kernel->kernel = NULL;
     return kinds[kind].name;

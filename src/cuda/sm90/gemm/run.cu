@@ -6,11 +6,17 @@
 /* Rows of C whose tiles run at the same time, and of C that a tensor store writes. */
 enum { ROWS_TOGETHER = 2048, STORED_ROWS = 16 };
 
+/* e4m3 counts two by two as an element of 16 bits. */
+static int64_t elements(const ordo_cuda_gemm *g, int64_t x)
+{
+    return g->in == ORDO_E4M3 ? x / 2 : x;
+}
+
 /* `lines`: m or n. */
 static ordo_status map_of(CUtensorMap *map, const ordo_cuda_gemm *g, const void *data,
                           int64_t stride, bool rows_are_k, int64_t lines, int box)
 {
-    const int64_t each = g->k / g->sections;
+    const int64_t each = elements(g, g->k / g->sections);
     const int64_t section = g->sections == 1 ? stride : rows_are_k ? each * stride : each;
     const ordo_cuda_tensor tensor = { (void *)data, section, stride, section };
     const ordo_cuda_lengths lengths = { rows_are_k ? each : lines, g->sections, 1,
@@ -54,8 +60,8 @@ ordo_status ordo_gemm_prepare(const ordo_cuda_gemm *g, const ordo_gemm_instance 
     /* Few rows of A come without the rest of the tile. */
     const int box = (int)(g->m < kernel->rows ? g->m : kernel->rows);
     *args = {};
-    CUDA_TRY(map_of(&args->a, g, g->a, g->a_stride, g->a_rows_are_k, g->m, box));
-    CUDA_TRY(map_of(&args->b, g, g->b, g->b_stride, g->b_rows_are_k, g->n,
+    CUDA_TRY(map_of(&args->a, g, g->a, elements(g, g->a_stride), g->a_rows_are_k, g->m, box));
+    CUDA_TRY(map_of(&args->b, g, g->b, elements(g, g->b_stride), g->b_rows_are_k, g->n,
                     kernel->columns / kernel->cluster));
     args->end = end_of(g);
     if (args->end.out != ORDO_F32 && g->n % 8 == 0) {
@@ -64,11 +70,12 @@ ordo_status ordo_gemm_prepare(const ordo_cuda_gemm *g, const ordo_gemm_instance 
         CUDA_TRY(ordo_cuda_map(&args->c, &c, lengths, STORED_ROWS));
     }
     args->a_bytes = (g->a_rows_are_k ? kernel->rows : box) * kernel->depth * 2;
-    args->stages = (int32_t)parts(g->k / g->sections, kernel->depth);
+    args->stages = (int32_t)parts(elements(g, g->k / g->sections), kernel->depth);
     args->units = (int32_t)units;
     args->rows = (int32_t)rows;
     args->columns = (int32_t)columns;
     args->group = ROWS_TOGETHER / (kernel->rows * kernel->cluster);
+    args->scale = g->scale;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(INT32_MAX, units * kernel->cluster, &blocks));
     /* All blocks have the same number of units, or one less: the power of others is theirs. */
