@@ -1,10 +1,11 @@
 /* gemm.cu: ordo's matrix products and cuBLASLt's, each shape by the best of the algorithms that
  * its heuristic names, in one process on a warm device.
  *
- *     gemm [ROUNDS]
+ *     gemm [ROUNDS [TABLES]]          TABLES: of l, f and e; all
  *
- * Linear layers of a transformer (tokens x width: QKV, out, MLP up and down; forward, dX, dW) in
- * bf16, then few rows, as decoding has them. Launches are replayed from graphs, in turns, with the
+ * l, linear layers of a transformer (tokens x width: QKV, out, MLP up and down; forward, dX, dW) in
+ * bf16; f, few rows, as decoding has them; e, the forward layers in e4m3, cuBLASLt without fast
+ * accumulation, and for information with it. Launches are replayed from graphs, in turns, with the
  * operands of as many places in memory as there is room for; medians. Few rows have a second floor
  * besides memory: k / 16 dependent steps of the matrix cores. */
 #include <cublasLt.h>
@@ -39,6 +40,7 @@ struct shape {
     const char *layer, *direction;
     int64_t m, n, k;
     bool a_rows, b_rows; /* a_rows_are_k, b_rows_are_k */
+    ordo_dtype in = ORDO_BF16;
 };
 
 /* Numbers of about unit size. */
@@ -52,6 +54,18 @@ static __global__ void fill(uint16_t *x, size_t count, uint32_t seed)
         for (int w = 0; w < 4; w++)
             sum += (float)(int32_t)r.w[w] * 0x1p-31f;
         x[i] = (uint16_t)pack_pair<false>(sum, sum);
+    }
+}
+
+static __global__ void fill_e4m3(uint16_t *x, size_t count, uint32_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const ordo_philox_words counter = { { (uint32_t)i, (uint32_t)(i >> 32), seed, 0 } };
+        const ordo_philox_words r = ordo_philox(counter, 1, 2, 7);
+        const float low = (float)(int32_t)r.w[0] * 0x1p-31f + (float)(int32_t)r.w[1] * 0x1p-31f;
+        const float high = (float)(int32_t)r.w[2] * 0x1p-31f + (float)(int32_t)r.w[3] * 0x1p-31f;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(x[i]) : "f"(high), "f"(low));
     }
 }
 
@@ -72,9 +86,10 @@ static ordo_cuda_gemm operands(const shape &s, int turn)
 {
     ordo_cuda_gemm g = {};
     g.m = s.m, g.n = s.n, g.k = s.k, g.sections = 1;
-    g.in = g.out = ORDO_BF16;
-    g.a = place(pool_a, s.m * s.k, turn), g.a_rows_are_k = s.a_rows;
-    g.b = place(pool_b, s.n * s.k, turn), g.b_rows_are_k = s.b_rows;
+    g.in = s.in, g.out = ORDO_BF16;
+    const int pair = s.in == ORDO_E4M3 ? 2 : 1; /* elements in the place of one of 16 bits */
+    g.a = place(pool_a, s.m * s.k / pair, turn), g.a_rows_are_k = s.a_rows;
+    g.b = place(pool_b, s.n * s.k / pair, turn), g.b_rows_are_k = s.b_rows;
     g.a_stride = s.a_rows ? s.m : s.k, g.b_stride = s.b_rows ? s.n : s.k;
     g.c = place(pool_c, s.m * s.n, turn), g.c_stride = s.n;
     g.stream = stream;
@@ -93,8 +108,10 @@ struct lt_plan {
     cublasLtMatrixLayout_t b, a, c;
     std::vector<cublasLtMatmulHeuristicResult_t> found;
 
-    explicit lt_plan(const shape &s) : found(16)
+    explicit lt_plan(const shape &s, bool fast = false) : found(16)
     {
+        const cudaDataType_t in = s.in == ORDO_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+        const int8_t accumulation = fast;
         const cublasOperation_t turn_b = s.b_rows ? CUBLAS_OP_N : CUBLAS_OP_T;
         const cublasOperation_t turn_a = s.a_rows ? CUBLAS_OP_T : CUBLAS_OP_N;
         cublasLtMatmulPreference_t preference;
@@ -104,9 +121,11 @@ struct lt_plan {
                                           sizeof turn_b));
         LT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &turn_a,
                                           sizeof turn_a));
+        LT(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &accumulation,
+                                          sizeof accumulation));
         const int64_t b_stride = s.b_rows ? s.n : s.k, a_stride = s.a_rows ? s.m : s.k;
-        LT(cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, b_stride, s.b_rows ? s.k : s.n, b_stride));
-        LT(cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, a_stride, s.a_rows ? s.k : s.m, a_stride));
+        LT(cublasLtMatrixLayoutCreate(&b, in, b_stride, s.b_rows ? s.k : s.n, b_stride));
+        LT(cublasLtMatrixLayoutCreate(&a, in, a_stride, s.a_rows ? s.k : s.m, a_stride));
         LT(cublasLtMatrixLayoutCreate(&c, CUDA_R_16BF, s.n, s.m, s.n));
         LT(cublasLtMatmulPreferenceCreate(&preference));
         LT(cublasLtMatmulPreferenceSetAttribute(
@@ -183,17 +202,27 @@ struct times {
     double ordo, lt;
 };
 
-static times compare(const shape &s, double about_us)
+static int launches_of(double about_us)
 {
-    const lt_plan plan(s);
-    const int launches = std::max(1, std::min(64, (int)(batch_us / about_us)));
+    return std::max(1, std::min(64, (int)(batch_us / about_us)));
+}
+
+/* The fastest algorithm of a plan. */
+static contestant best_of(const lt_plan &plan, const shape &s, int launches)
+{
     std::vector<contestant> algorithms;
     for (size_t x = 0; x < plan.found.size(); x++)
         algorithms.push_back([&plan, &s, x](int turn) { plan.run(s, x, turn); });
     const std::vector<double> us = in_turns(algorithms, std::max(1, launches / 4), 3);
-    const size_t best = (size_t)(std::min_element(us.begin(), us.end()) - us.begin());
-    const std::vector<double> both =
-        in_turns({ [&s](int turn) { run_ordo(s, turn); }, algorithms[best] }, launches, rounds);
+    return algorithms[(size_t)(std::min_element(us.begin(), us.end()) - us.begin())];
+}
+
+static times compare(const shape &s, double about_us)
+{
+    const lt_plan plan(s);
+    const int launches = launches_of(about_us);
+    const std::vector<double> both = in_turns(
+        { [&s](int turn) { run_ordo(s, turn); }, best_of(plan, s, launches) }, launches, rounds);
     return { both[0], both[1] };
 }
 
@@ -233,6 +262,39 @@ static void layers(void)
     printf("| mean, least | | | | | | %.3f, %.3f |\n\n", sum / count, least);
 }
 
+static void eight_bits(void)
+{
+    double sum = 0.0, least = 9.0;
+    int count = 0;
+    for (uint16_t *pool : { pool_a, pool_b })
+        fill_e4m3<<<1024, 256, 0, stream>>>(pool, pool_bytes / 2, (uint32_t)(uintptr_t)pool);
+    puts("| tokens | width | e4m3 layer | ordo TFLOP/s | cuBLASLt | fast | ordo ÷ cuBLASLt |\n"
+         "|---|---|---|---|---|---|---|");
+    for (const int64_t tokens : { 64, 2048, 8192, 16384 })
+        for (const int64_t width : { 2048, 4096, 8192 })
+            for (const shape &s :
+                 { shape { "QKV", "", tokens, 3 * width, width, false, false, ORDO_E4M3 },
+                   shape { "out", "", tokens, width, width, false, false, ORDO_E4M3 },
+                   shape { "up", "", tokens, 4 * width, width, false, false, ORDO_E4M3 },
+                   shape { "down", "", tokens, width, 4 * width, false, false, ORDO_E4M3 } }) {
+                const double flop = 2.0 * (double)s.m * (double)s.n * (double)s.k;
+                const int launches = launches_of(flop * 1e-6 / 1300.0);
+                const lt_plan plan(s), quick(s, true);
+                const std::vector<double> us =
+                    in_turns({ [&s](int turn) { run_ordo(s, turn); }, best_of(plan, s, launches),
+                               best_of(quick, s, launches) },
+                             launches, rounds);
+                printf("| %lld | %lld | %s | %.0f | %.0f | %.0f | %.3f |\n", (long long)tokens,
+                       (long long)width, s.layer, flop * 1e-6 / us[0], flop * 1e-6 / us[1],
+                       flop * 1e-6 / us[2], us[1] / us[0]);
+                fflush(stdout);
+                sum += us[1] / us[0];
+                least = std::min(least, us[1] / us[0]);
+                count++;
+            }
+    printf("| mean, least | | | | | | %.3f, %.3f |\n\n", sum / count, least);
+}
+
 static void few_rows(void)
 {
     static const int64_t weights[][2] = { { 2048, 2048 },  { 6144, 2048 },  { 8192, 2048 },
@@ -258,6 +320,7 @@ int main(int argc, char **argv)
     if (device_is_missing())
         return 77;
     rounds = argc > 1 ? std::max(1, atoi(argv[1])) : rounds;
+    const char *const tables = argc > 2 ? argv[2] : "lfe";
     MUST(cudaStreamCreate(&stream));
     LT(cublasLtCreate(&lt));
     MUST(cudaMalloc(&lt_memory, lt_bytes));
@@ -269,7 +332,11 @@ int main(int argc, char **argv)
     for (int x = 0; x < 1500; x++) /* two seconds: the power limit is reached */
         run_ordo(warm, x);
     MUST(cudaStreamSynchronize(stream));
-    layers();
-    few_rows();
+    if (strchr(tables, 'l'))
+        layers();
+    if (strchr(tables, 'f'))
+        few_rows();
+    if (strchr(tables, 'e'))
+        eight_bits();
     return 0;
 }
