@@ -21,12 +21,14 @@ typedef struct gemm_case {
 
 static inline int64_t gemm_width(ordo_dtype dtype)
 {
-    return dtype == ORDO_F32 ? 4 : 2;
+    return dtype == ORDO_F32 ? 4 : dtype == ORDO_E4M3 ? 1 : 2;
 }
 
 static inline uint32_t gemm_bits(const void *data, ordo_dtype dtype, int64_t at)
 {
-    return dtype == ORDO_F32 ? ((const uint32_t *)data)[at] : ((const uint16_t *)data)[at];
+    return dtype == ORDO_F32    ? ((const uint32_t *)data)[at]
+           : dtype == ORDO_E4M3 ? ((const uint8_t *)data)[at]
+                                : ((const uint16_t *)data)[at];
 }
 
 static inline float gemm_value(ordo_dtype dtype, uint32_t bits)
@@ -52,6 +54,10 @@ static inline void *gemm_fill(ordo_dtype dtype, int64_t rows, int64_t stride, ui
     void *data = malloc((size_t)(count * gemm_width(dtype) + 16));
     for (int64_t x = 0; x < count; x++) {
         const uint64_t drawn = check_random(state);
+        if (dtype == ORDO_E4M3) { /* any number */
+            ((uint8_t *)data)[x] = (drawn & 0x7f) == 0x7f ? 0 : (uint8_t)drawn;
+            continue;
+        }
         const float size = ldexpf((float)(drawn >> 40) * 0x1p-24f, -(int)(drawn & 7));
         gemm_put(data, dtype, x, drawn & 8 ? size : -size);
     }
@@ -140,6 +146,8 @@ static inline float gemm_element(const gemm_case *c, gemm_chain *chain, int64_t 
     for (int x = 0; x < sections; x++)
         s[x] =
             chain(p->dtype, a + x * (p->k / sections), b + x * (p->k / sections), p->k / sections);
+    for (int x = 0; x < sections && c->call.scale && p->k > 0; x++)
+        s[x] *= *c->call.scale;
     for (int width = sections; width > 1; width /= 2)
         for (int x = 0; x < width / 2; x++)
             s[x] = s[2 * x] + s[2 * x + 1];
@@ -193,6 +201,7 @@ static inline void gemm_check_rows(const gemm_case *c, ordo_backend backend, uin
     ordo_gemm_call call = alone.call;
     call.b = c->call.b;
     call.bias = c->call.bias;
+    call.scale = c->call.scale;
     CHECK_INT(gemm_run(backend, &few, &call), ORDO_OK);
     for (int64_t i = 0; i < few.m; i++)
         CHECK_BITS((const char *)alone.call.c.data + i * alone.call.c.stride * out,

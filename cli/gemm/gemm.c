@@ -198,7 +198,7 @@ int cli_gemm(int argc, char **argv)
         OPT_CHOICE("--form", "forward|dx|dw", &r.form,
                    "as a linear layer stores them: x w^T (default), dy w, or dy^T x"),
         OPT_CHOICE("--dtype", "bf16|f16|f32|e4m3", &r.dtype,
-                   "of A and B (default bf16); f32: cpu only, e4m3: cuda"),
+                   "of A and B (default bf16); f32: cpu alone, e4m3: the others"),
         OPT_CHOICE("--out", "same|f32|bf16|f16", &r.out,
                    "type of C (default as A and B; of e4m3 bf16)"),
         OPT_FLAG("--bias", &r.bias, "add a row to every row"),

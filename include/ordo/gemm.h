@@ -18,11 +18,10 @@
  * results by ordo_sum_tree(), have the bits of one device with 8 sections. docs/guide/linear.md
  * shows it.
  *
- * Products of e4m3 run on backend cuda alone, with A and B stored by rows of k, and k even. The
- * hardware keeps fewer bits of their sums than f32 has, so each 128 of k are a chain of their own,
- * of four steps of
- * 32. The sums of the chains are added in f32 in ascending k, the first to 0; then the sum of each
- * section is multiplied in f32 by *call.scale. */
+ * Products of e4m3 run on backends cuda and emulator, with A and B stored by rows of k, and k even.
+ * The hardware keeps fewer bits of their sums than f32 has, so each 128 of k are a chain of their
+ * own, of four steps of 32. The sums of the chains are added in f32 in ascending k, the first to 0;
+ * then the sum of each section is multiplied in f32 by *call.scale. */
 #ifndef ORDO_GEMM_H
 #define ORDO_GEMM_H
 
@@ -40,7 +39,7 @@ extern "C" {
 typedef struct ordo_gemm_problem {
     size_t size; /* sizeof(ordo_gemm_problem) */
     int64_t m, n, k;
-    ordo_dtype dtype;   /* A and B: bf16 or f16, on backend cpu also f32, on cuda e4m3 */
+    ordo_dtype dtype;   /* A and B: bf16 or f16, on backend cpu also f32, on the others e4m3 */
     ordo_dtype c_dtype; /* C and the bias: f32 or dtype; of e4m3 f32, bf16 or f16 */
     bool a_transposed;  /* A is stored as k rows of m elements, else as m rows of k */
     bool

@@ -25,7 +25,8 @@ static const ordo_gemm_limits *limits_of(ordo_backend backend)
     static const ordo_gemm_limits host = { .dtypes =
                                                1u << ORDO_F32 | 1u << ORDO_BF16 | 1u << ORDO_F16,
                                            .size_max = INT64_C(1) << 40 },
-                                  emulator = { .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16,
+                                  emulator = { .dtypes = 1u << ORDO_BF16 | 1u << ORDO_F16 |
+                                                         1u << ORDO_E4M3,
                                                .size_max = INT32_MAX },
                                   cuda = { .dtypes =
                                                1u << ORDO_BF16 | 1u << ORDO_F16 | 1u << ORDO_E4M3,
@@ -63,9 +64,7 @@ static ordo_status check_types(const ordo_gemm_problem *p, ordo_backend backend)
         return ordo_fail(known ? ORDO_ERR_UNSUPPORTED : ORDO_ERR_ARGUMENT,
                          "dtype %d (%s): backend %s expects bf16 or f16%s", (int)p->dtype,
                          ordo_dtype_name(p->dtype), ordo_backend_name(backend),
-                         backend == ORDO_BACKEND_CPU    ? ", or f32"
-                         : backend == ORDO_BACKEND_CUDA ? ", or e4m3"
-                                                        : "");
+                         backend == ORDO_BACKEND_CPU ? ", or f32" : ", or e4m3");
     if (e4m3 && (unsigned)p->c_dtype > ORDO_F16)
         return ordo_fail(ORDO_ERR_ARGUMENT, "c_dtype %d (%s): expected f32, bf16 or f16",
                          (int)p->c_dtype, ordo_dtype_name(p->c_dtype));

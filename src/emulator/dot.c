@@ -5,10 +5,11 @@
 
 #include "base/half.h"
 
-const ordo_emulator_arithmetic ordo_emulator_hopper = { "hopper", 25, 16 };
-const ordo_emulator_arithmetic ordo_emulator_ampere = { "ampere", 24, 8 };
+const ordo_emulator_arithmetic ordo_emulator_hopper = { "hopper", 25, 16, 23 };
+const ordo_emulator_arithmetic ordo_emulator_ampere = { "ampere", 24, 8, 23 };
+const ordo_emulator_arithmetic ordo_emulator_hopper_e4m3 = { "hopper e4m3", 13, 32, 13 };
 
-enum { MOST_TERMS = 16, LEAST_EXPONENT = -133, NAN_BITS = 0x7fffffff };
+enum { MOST_TERMS = 16, BYTES = 32, LEAST_EXPONENT = -133, NAN_BITS = 0x7fffffff };
 
 typedef enum kind { FINITE, INFINITE, NOT_A_NUMBER } kind;
 
@@ -37,6 +38,18 @@ static number decode(uint32_t bits, int exponent_bits, int fraction_bits)
     return x;
 }
 
+/* e4m3: the largest exponent is one of numbers, too, and its last number NaN. */
+static number decode_byte(uint8_t bits)
+{
+    const int field = bits >> 3 & 15, stored = bits & 7;
+    number x = { field ? stored | 8 : stored, (field ? field : 1) - 7, FINITE };
+    if ((bits & 0x7f) == 0x7f)
+        x.kind = NOT_A_NUMBER;
+    if (bits & 0x80)
+        x.significand = -x.significand;
+    return x;
+}
+
 /* x 2^-down toward zero. */
 static int64_t truncated(int64_t x, int down)
 {
@@ -44,19 +57,20 @@ static int64_t truncated(int64_t x, int down)
     return x < 0 ? -size : size;
 }
 
-/* sum 2^unit as an f32, truncated. */
-static uint32_t pack(int64_t sum, int unit)
+/* sum 2^unit as an f32 of `result` fraction bits, truncated. */
+static uint32_t pack(int64_t sum, int unit, int result)
 {
     uint64_t size = sum < 0 ? (uint64_t)-sum : (uint64_t)sum;
     if (size == 0)
         return 0;
-    const int top = 63 - __builtin_clzll(size) + unit; /* exponent of the leading bit */
-    const int last = top < -126 ? -149 : top - 23;     /* that of the last bit that is kept */
+    const int top = 63 - __builtin_clzll(size) + unit;   /* exponent of the leading bit */
+    const int last = (top < -126 ? -126 : top) - result; /* that of the last bit that is kept */
     if (last - unit > 62)
         return 0;
     size = last > unit ? size >> (last - unit) : size << (unit - last);
     if (size == 0) /* what underflows has no sign */
         return 0;
+    size <<= 23 - result;
     const uint32_t sign = sum < 0 ? 0x80000000u : 0;
     if (top > 127)
         return sign | 0x7f800000u;
@@ -94,7 +108,7 @@ static uint32_t sum_of(const ordo_emulator_arithmetic *arithmetic, int fraction_
     }
     if (!finite)
         return not_finite(a, b, arithmetic->terms, c);
-    const int up = arithmetic->fraction - 2 * fraction_bits;
+    const int up = arithmetic->fraction - 2 * fraction_bits, c_up = arithmetic->fraction - 23;
     int64_t sum = 0;
     for (int k = 0; k < arithmetic->terms; k++) {
         const int64_t product = a[k].significand * b[k].significand;
@@ -102,9 +116,9 @@ static uint32_t sum_of(const ordo_emulator_arithmetic *arithmetic, int fraction_
             sum += truncated(product * (INT64_C(1) << up), align - a[k].exponent - b[k].exponent);
     }
     if (c.significand)
-        sum += truncated(c.significand * (INT64_C(1) << (arithmetic->fraction - 23)),
-                         align - c.exponent);
-    return pack(sum, align - arithmetic->fraction);
+        sum += truncated(c.significand * (INT64_C(1) << (c_up > 0 ? c_up : 0)),
+                         align - c.exponent + (c_up < 0 ? -c_up : 0));
+    return pack(sum, align - arithmetic->fraction, arithmetic->result);
 }
 
 uint32_t ordo_emulator_dot(const ordo_emulator_arithmetic *arithmetic, ordo_dtype dtype,
@@ -119,6 +133,19 @@ uint32_t ordo_emulator_dot(const ordo_emulator_arithmetic *arithmetic, ordo_dtyp
     }
     for (int k = 0; k < MOST_TERMS; k += arithmetic->terms)
         c = sum_of(arithmetic, fraction_bits, x + k, y + k, c);
+    return c;
+}
+
+uint32_t ordo_emulator_dot_e4m3(const ordo_emulator_arithmetic *arithmetic, const uint8_t a[32],
+                                const uint8_t b[32], uint32_t c)
+{
+    number x[BYTES], y[BYTES];
+    for (int k = 0; k < BYTES; k++) {
+        x[k] = decode_byte(a[k]);
+        y[k] = decode_byte(b[k]);
+    }
+    for (int k = 0; k < BYTES; k += arithmetic->terms)
+        c = sum_of(arithmetic, 3, x + k, y + k, c);
     return c;
 }
 

@@ -13,6 +13,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/target.h"
+#include "emulator/dot.h"
 #include "emulator/product.h"
 #include "emulator/special.h"
 
@@ -89,6 +90,39 @@ static void add_section(const worker *w, float *sums, int section)
     }
 }
 
+/* The sum of a section of e4m3: chains of ORDO_GEMM_CHAIN of k, added in f32. */
+static float sum_e4m3(const uint8_t *a, const uint8_t *b, int64_t length)
+{
+    enum { STEP = 32 };
+    float sum = 0.0f;
+    for (int64_t k = 0; k < length;) {
+        uint32_t chain = 0;
+        for (int s = 0; s < ORDO_GEMM_CHAIN && k < length; s += STEP, k += STEP) {
+            uint8_t x[STEP] = { 0 }, y[STEP] = { 0 };
+            memcpy(x, a + k, (size_t)least(STEP, length - k));
+            memcpy(y, b + k, (size_t)least(STEP, length - k));
+            chain = ordo_emulator_dot_e4m3(&ordo_emulator_hopper_e4m3, x, y, chain);
+        }
+        sum += ordo_f32_of_bits(chain);
+    }
+    return sum;
+}
+
+static void add_section_e4m3(const worker *w, float *sums, int section)
+{
+    const ordo_gemm_call *call = w->call;
+    const int64_t length = ordo_gemm_section(w->problem), first = section * length;
+    for (int i = 0; i < w->rows; i++)
+        for (int x = 0; x < w->columns; x++) {
+            const uint8_t *a = call->a.data, *b = call->b.data;
+            float *sum = &sums[i * TILE_COLUMNS + x];
+            *sum = sum_e4m3(a + (w->row + i) * call->a.stride + first,
+                            b + (w->column + x) * call->b.stride + first, length);
+            if (call->scale && length > 0)
+                *sum *= *call->scale;
+        }
+}
+
 /* Element `at` of a row of type dtype. */
 static float value(const void *row, ordo_dtype dtype, int64_t at)
 {
@@ -122,7 +156,10 @@ static void compute_tile(const worker *w)
 {
     int top = -1;
     for (int s = 0; s < w->problem->sections; s++) {
-        add_section(w, w->memory->sums[++top], s);
+        if (w->problem->dtype == ORDO_E4M3)
+            add_section_e4m3(w, w->memory->sums[++top], s);
+        else
+            add_section(w, w->memory->sums[++top], s);
         for (int merges = ordo_gemm_merges(s); merges > 0; merges--, top--)
             for (int x = 0; x < ELEMENTS; x++)
                 w->memory->sums[top - 1][x] += w->memory->sums[top][x];

@@ -5,6 +5,10 @@
  * Without a device of compute capability 9.0: compiled, and skipped. */
 #include "handmade_gemm.h"
 
+extern "C" {
+#include "emulator/dot.h"
+}
+
 enum { CHAIN = 128, NAN_BYTE = 0x7f };
 
 /* ---- matrices ---- */
@@ -240,6 +244,34 @@ static void check_sections(void)
     tell(q, "elements that are not the sum of their chains", wrong);
 }
 
+/* The bits of the emulator's step, whose rule this is the proof of. */
+static void check_emulated(void)
+{
+    for (const int64_t k : { 32, 128, 130, 1000, 4096 }) {
+        problem p = { 130, 260, k };
+        const result r = multiply(p);
+        long wrong = 0;
+        for (int64_t i = 0; i < p.m; i++)
+            for (int64_t j = i % 13; j < p.n; j += 13) {
+                float sum = 0.0f;
+                for (int64_t from = 0; from < k; from += CHAIN) {
+                    uint32_t chain = 0;
+                    for (int64_t x = from; x < from + CHAIN && x < k; x += 32) {
+                        uint8_t a[32] = { 0 }, b[32] = { 0 };
+                        for (int64_t y = 0; y < 32 && x + y < k; y++) {
+                            a[y] = element(p, 0, i, x + y);
+                            b[y] = element(p, 1, j, x + y);
+                        }
+                        chain = ordo_emulator_dot_e4m3(&ordo_emulator_hopper_e4m3, a, b, chain);
+                    }
+                    sum += ordo_f32_of_bits(chain);
+                }
+                wrong += r.at(i, j) != ordo_f32_bits(sum);
+            }
+        tell(p, "elements that the emulator computes otherwise", wrong);
+    }
+}
+
 /* A NaN is one of its row alone. */
 static void check_nan(void)
 {
@@ -286,6 +318,7 @@ int main(void)
     for (const ordo_dtype out : { ORDO_BF16, ORDO_F16, ORDO_F32 })
         check_rows(out);
     check_sections();
+    check_emulated();
     check_nan();
     check_accuracy();
     return report_all();

@@ -19,7 +19,7 @@ done < <(grep -v '^#' "$ORDO_SOURCE/tests/data/digests/gemm.txt")
 [ "$rows" -ge 18 ] || fail "the registry has $rows lines, expected 18"
 
 # Rows alone, in batches and in other places; on a device if there is one.
-for words in "" "--form dx --dtype f16 --bias" "--form dw --out f32 --add --sections 2" "--device emulator --out f32 --bias" \
+for words in "" "--form dx --dtype f16 --bias" "--form dw --out f32 --add --sections 2" "--device emulator --out f32 --bias" "--device emulator --dtype e4m3 --out f16" \
     ${device:+"--device cuda" "--device cuda --dtype e4m3 --bias" "--device cuda --form dx --sections 4" "--device cuda --form dw --out f32 --add"}; do
     # shellcheck disable=SC2086
     json gemm --m 70 --n 90 --k 64 --verify $words
