@@ -1,5 +1,6 @@
 /* Keep words by parts, as the forward kernel of head size 128 makes them, are those of the
- * definition: of random seeds, heads, rows, blocks and offsets, and of every threshold. */
+ * definition: of random seeds, heads, rows, blocks and offsets, and of every threshold; and, for
+ * the laboratory, of fewer rounds. */
 #include "cuda/pass/keep_tile.h"
 
 #include "check.h"
@@ -20,7 +21,8 @@ static uint32_t by_parts(const ordo_keep *keep, uint32_t bh, uint32_t row, uint3
     for (int n = 0; n < 2; n++) {
         const ordo_keep_draw part =
             ordo_keep_draw_of(&keys, (uint32_t)keep->offset, bh, block, (uint32_t)n);
-        kept = ordo_keep_compare(kept, ordo_keep_random(line, &part, &keys), &select, n);
+        kept =
+            ordo_keep_compare(kept, ordo_keep_random(line, &part, &keys, keep->rounds), &select, n);
     }
     return kept;
 }
@@ -40,6 +42,10 @@ TEST(words_are_those_of_the_definition)
         CHECK(ordo_keep_tile_makes(&keep));
         CHECK_INT(by_parts(&keep, bh, row, block, quad),
                   ordo_keep_word(&keep, bh, row, block, quad));
+        ordo_keep fewer = keep;
+        for (fewer.rounds = 3; fewer.rounds < ORDO_KEEP_TILE_ROUNDS; fewer.rounds++)
+            CHECK_INT(by_parts(&fewer, bh, row, block, quad),
+                      ordo_keep_word(&fewer, bh, row, block, quad));
     }
 }
 

@@ -88,14 +88,14 @@ ORDO_HD ordo_keep_draw ordo_keep_draw_of(const ordo_keep_keys *keys, uint32_t of
     return draw;
 }
 
-/* The four random words of a draw. */
+/* The four random words of a draw, after 3 to ORDO_KEEP_TILE_ROUNDS rounds. */
 ORDO_HD ordo_philox_words ordo_keep_random(ordo_keep_product line, const ordo_keep_draw *draw,
-                                           const ordo_keep_keys *keys)
+                                           const ordo_keep_keys *keys, int rounds)
 {
     const ordo_keep_product one = ordo_keep_multiply(ORDO_PHILOX_M1, line.high ^ draw->first);
     ordo_philox_words c = { { one.high ^ draw->second ^ keys->key0[2], one.low,
                               line.low ^ draw->third.high, draw->third.low } };
-    for (int r = 3; r < ORDO_KEEP_TILE_ROUNDS; r++) {
+    for (int r = 3; r < rounds; r++) {
         const ordo_keep_product p0 = ordo_keep_multiply(ORDO_PHILOX_M0, c.w[0]);
         const ordo_keep_product p1 = ordo_keep_multiply(ORDO_PHILOX_M1, c.w[2]);
         c.w[0] = p1.high ^ c.w[1] ^ keys->key0[r];

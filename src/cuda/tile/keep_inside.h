@@ -48,6 +48,7 @@ ORDO_DEVICE ordo_keep_product keep_line_now(const ordo_keep_keys &keys, uint32_t
 }
 
 /* Draw `number`, 0 or 1, of the words of two rows and a block: after both they are `kept`. */
+template <int ROUNDS = ORDO_KEEP_TILE_ROUNDS>
 ORDO_DEVICE void keep_draw(uint2 &kept, const ordo_keep_keys &keys, uint32_t offset,
                            const ordo_keep_product (&lines)[2], uint32_t bh, uint32_t block,
                            const ordo_keep_select &select, int number)
@@ -55,8 +56,10 @@ ORDO_DEVICE void keep_draw(uint2 &kept, const ordo_keep_keys &keys, uint32_t off
     const ordo_keep_draw draw = ordo_keep_draw_of(&keys, offset, bh, block, (uint32_t)number);
     if (number == 0)
         kept = make_uint2(0, 0);
-    kept.x = ordo_keep_compare(kept.x, ordo_keep_random(lines[0], &draw, &keys), &select, number);
-    kept.y = ordo_keep_compare(kept.y, ordo_keep_random(lines[1], &draw, &keys), &select, number);
+    kept.x = ordo_keep_compare(kept.x, ordo_keep_random(lines[0], &draw, &keys, ROUNDS), &select,
+                               number);
+    kept.y = ordo_keep_compare(kept.y, ordo_keep_random(lines[1], &draw, &keys, ROUNDS), &select,
+                               number);
 }
 
 ORDO_DEVICE uint32_t keep_head_of(const ordo_cuda_pass &pass, uint32_t sequence_id, int head)

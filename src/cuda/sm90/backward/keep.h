@@ -5,7 +5,18 @@
 
 #include "cuda/sm90/backward/varlen.h"
 
-template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backward_keep {
+/* Makes the word of a row, a block of 128 columns and a quad: keep_inside(). */
+template <int D> struct backward_maker {
+    static __device__ __forceinline__ uint32_t word(const ordo_backward_args &,
+                                                    const ordo_keep &keep, uint32_t bh,
+                                                    uint32_t row, uint32_t block, uint32_t quad)
+    {
+        return keep_inside<D == 64>(keep, bh, row, block, quad);
+    }
+};
+
+template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS, class MAKER>
+struct backward_keep {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
     const int mine, thread; /* which consumer warpgroup; thread of the block */
 
@@ -101,7 +112,7 @@ template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS> struct backw
             /* in the order of storage: base/keep.h */
             const uint32_t r = from.row + w / 64 * 16 + w / 8 % 8 + w % 2 * 8;
             store_shared(Z::KEEP + buffer * Z::KEEP_BYTES + 4 * w,
-                         (int32_t)keep_inside<D == 64>(keep, from.which, r, from.block, w / 2 % 4));
+                         (int32_t)MAKER::word(args, keep, from.which, r, from.block, w / 2 % 4));
         }
         mbar_arrive_warp(Z::KEEP_FULL + 8 * buffer, (uint32_t)thread % 32);
     }

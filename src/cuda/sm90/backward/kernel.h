@@ -88,14 +88,16 @@ ORDO_DEVICE uint32_t backward_put(const ordo_backward_args &args, const M &m, co
 }
 
 /* CARRY: sums of dK and dV may come in and go out. Instances without it pay nothing for that: even
- * a branch that is not taken costs dense passes of head size 128 6 %. */
+ * a branch that is not taken costs dense passes of head size 128 6 %. MAKER: of bits that are not
+ * given. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
+          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false,
+          class MAKER = backward_maker<D>>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS, BIAS>;
+    using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS, BIAS, MAKER>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
     /* The edge of a step's tile is loaded one step ahead. Else the compiler may place the load

@@ -23,10 +23,11 @@ struct chain_place {
 };
 
 template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
+          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false,
+          class MAKER = backward_maker<D>>
 struct backward_math {
     using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS>;
+    using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS, MAKER>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     enum { KEEP_BLOCK_BYTES = 4 * ORDO_KEEP_WORDS };
     const int mine, thread; /* which consumer warpgroup; thread of the block */

@@ -13,7 +13,8 @@
 #include "cuda/sm90/forward/epilogue.h"
 #include "cuda/sm90/forward/keep.h"
 
-template <int D, ordo_keep_source SOURCE, bool F16>
+/* MAKER: of the bits, if SOURCE says that they are made. */
+template <int D, ordo_keep_source SOURCE, bool F16, class MAKER = dense_maker>
 __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
     forward_dense_kernel(const __grid_constant__ ordo_forward_args args)
 {
@@ -36,7 +37,6 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
     const bool made = SOURCE == ORDO_KEEP_MADE;
     const ordo_keep maker = made ? keep_now(args) : ordo_keep();
     ordo_keep_keys keys = made ? keep_keys_now(maker) : ordo_keep_keys();
-    const bool usual = ordo_keep_tile_makes(&maker);
     float o[D / 2];
     uint32_t p[Z::COLUMNS / 4];
     int stage = 0, parity = 0;
@@ -113,13 +113,8 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
         /* Bits are made in two draws: draw 0 while S is computed, draw 1 between the maxima and the
          * end of O. The branches keep the compiler from moving both to after the exponentials. */
         auto draw = [&](int number) {
-            const uint32_t place = args.block0 + (uint32_t)tile;
-            if (usual) {
-                keep_draw(keep, keys, (uint32_t)maker.offset, lines, keep_head, place, args.select,
-                          number);
-            } else if (number == 0) {
-                keep_words(keep, maker, keep_head, args.row0 + (uint32_t)row, place);
-            }
+            MAKER::draw(keep, args, maker, keys, lines, keep_head, args.row0 + (uint32_t)row,
+                        args.block0 + (uint32_t)tile, number);
         };
         /* partial: a tile that rows see in part. */
         auto soften = [&](float(&s)[Z::COLUMNS / 2], auto partial) {
@@ -213,14 +208,14 @@ __global__ void __launch_bounds__(forward_shape<D, D, false>::THREADS, 1)
         bulk_wait();
 }
 
-template <int D, ordo_keep_source SOURCE, bool F16>
+template <int D, ordo_keep_source SOURCE, bool F16, class MAKER = dense_maker>
 static ordo_forward_instance forward_dense_instance(void)
 {
     using Z = forward_shape<D, D, false>;
     static_assert(!Z::O_IN_Q && (int)Z::COLUMNS == (int)ORDO_KEEP_COLS,
                   "O has a buffer of its own; a tile has a block of keep bits");
-    return { (const void *)forward_dense_kernel<D, SOURCE, F16>, Z::ROWS, Z::COLUMNS, Z::THREADS,
-             Z::BYTES };
+    return { (const void *)forward_dense_kernel<D, SOURCE, F16, MAKER>, Z::ROWS, Z::COLUMNS,
+             Z::THREADS, Z::BYTES };
 }
 
 #endif

@@ -15,6 +15,22 @@ ORDO_DEVICE void keep_words(uint2 &kept, const ordo_keep &keep, uint32_t bh, uin
     }
 }
 
+/* The dense kernel's: draw `number`, 0 or 1, of the words of rows `row` and `row + 8` and a block,
+ * which are there after both. `lines`: of these rows. */
+struct dense_maker {
+    static __device__ __forceinline__ void draw(uint2 &kept, const ordo_forward_args &args,
+                                                const ordo_keep &keep, const ordo_keep_keys &keys,
+                                                const ordo_keep_product (&lines)[2], uint32_t bh,
+                                                uint32_t row, uint32_t block, int number)
+    {
+        if (ordo_keep_tile_makes(&keep)) {
+            keep_draw(kept, keys, (uint32_t)keep.offset, lines, bh, block, args.select, number);
+        } else if (number == 0) {
+            keep_words(kept, keep, bh, row, block);
+        }
+    }
+};
+
 /* The varlen kernel's. A word for each of a thread's two rows, of 128 columns: those of a tile of
  * 64 are half of it. */
 template <class Z, ordo_keep_source SOURCE, bool LISTS> struct varlen_keep {

@@ -2,6 +2,7 @@
 #include "cuda/sm90/passes.h"
 
 #include "cuda/sm90/forward/instances.h"
+#include "cuda/sm90/forward/run.h"
 #include "cuda/support/around.h"
 #include "cuda/support/launch.h"
 #include "cuda/support/sequences.h"
@@ -21,15 +22,6 @@ static bool is_dense(const ordo_cuda_pass *pass)
 static bool has_pieces(const ordo_cuda_pages *pages)
 {
     return pages->rows % ORDO_PAGED_ROWS == 0;
-}
-
-/* The largest power of 2 that divides a page and a tile of `columns` keys. */
-static int32_t copy_shift_of(const ordo_cuda_pages *pages, int32_t columns)
-{
-    int32_t shift = 0;
-    while (((pages ? pages->rows : columns) | columns) % (2 << shift) == 0)
-        shift++;
-    return shift;
 }
 
 /* Softcap and ALiBi together, softcap at head size 64, and scales that are negative or extreme, are
@@ -129,59 +121,6 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
 }
 
-/* The ticket and the flag after it, unless ordo_cuda_sequences() has cleared them. */
-static ordo_status clear_ticket(const ordo_cuda_pass *pass)
-{
-    if (!pass->table)
-        CUDA_CALL(
-            cudaMemsetAsync(pass->ticket, 0, 2 * sizeof *pass->ticket, (cudaStream_t)pass->stream));
-    return ORDO_OK;
-}
-
-/* The maps of k and v, and what else of `args` is of pages. */
-static ordo_status map_keys(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
-                            int32_t columns, ordo_paged_args *args)
-{
-    const bool none = pass->kv_rows == 0; /* all keys are masked, but a tensor map needs memory */
-    ordo_cuda_lengths stored = ordo_pass_lengths(pass, !none, pass->head_dim);
-    args->copy_shift = copy_shift_of(pages, columns);
-    if (pages) {
-        args->pages = *pages;
-        stored.rows = pages->rows;
-        stored.sequences = pages->count;
-    }
-    const int rows = 1 << args->copy_shift;
-    CUDA_TRY(ordo_cuda_map(&args->map.k, none ? &pass->q : &pass->k, stored, rows));
-    stored.head_dim = none ? pass->head_dim : pass->v_head_dim;
-    return ordo_cuda_map(&args->map.v, none ? &pass->q : &pass->v, stored, rows);
-}
-
-static ordo_status launch(const ordo_cuda_pass *pass, const ordo_cuda_pages *pages,
-                          const ordo_forward_instance *kernel, ordo_launch kind)
-{
-    const int32_t heads = pass->run.kv_heads * pass->run.group_heads;
-    ordo_paged_args args = {}; /* of kernels without pages the part that they know */
-    (ordo_pass_common &)args = ordo_pass_common_of(pass);
-    args.issue =
-        ordo_forward_order(&pass->run, kernel->rows, kernel->columns, ordo_pass_bucket(pass));
-    args.units = args.issue.q_tiles * args.issue.all_heads;
-    args.select = ordo_keep_select_of(pass->keep.threshold);
-    CUDA_TRY(ordo_cuda_map(&args.map.q, &pass->q, ordo_pass_lengths(pass, false, pass->head_dim),
-                           kernel->rows));
-    CUDA_TRY(map_keys(pass, pages, kernel->columns, &args));
-    CUDA_TRY(
-        ordo_cuda_map(&args.map.o, &pass->o, ordo_pass_lengths(pass, false, pass->v_head_dim), 64));
-    /* An upper bound for a packed batch: every sequence may have one partial tile. */
-    const int64_t units = pass->layout == ORDO_PACKED
-                              ? heads * (pass->q_rows / kernel->rows + pass->run.sequences)
-                              : args.units;
-    int blocks = 0;
-    CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
-    CUDA_TRY(clear_ticket(pass));
-    const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes, kind };
-    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
-}
-
 /* Long sequences: kernels that start early, each waits for the one before. */
 static ordo_status launch_spread(const ordo_paged_args *decode, const ordo_cuda_tensor *v)
 {
@@ -228,14 +167,14 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     queried.heads = queried.rows;
     queried.rows = heads;
     CUDA_TRY(ordo_cuda_map(&args.map.q, &q, queried, run->group_heads));
-    CUDA_TRY(map_keys(pass, pages, kernel->columns, &args));
+    CUDA_TRY(ordo_forward_map_keys(pass, pages, kernel->columns, &args));
     /* An upper bound for a packed batch: every sequence may have one partial tile. */
     const int64_t tiles = pass->layout == ORDO_PACKED
                               ? pass->q_rows / queries + run->sequences
                               : (int64_t)args.batch.step.forward_tile * run->sequences;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(run->workers, run->kv_heads * tiles, &blocks));
-    CUDA_TRY(clear_ticket(pass));
+    CUDA_TRY(ordo_forward_clear(pass));
     const bool spread = args.pages.spread.slots > 0;
     if (spread)
         CUDA_TRY(launch_spread(&args, &pass->v));
@@ -259,7 +198,7 @@ static ordo_status forward_pages(const ordo_cuda_pass *pass, const ordo_cuda_pag
     CUDA_TRY(ordo_cuda_clear_forward(pass));
     CUDA_TRY(launch_decode(pass, pages, &first, queries));
     if (many)
-        CUDA_TRY(launch(pass, pages, &second, ORDO_LAUNCH_EARLY));
+        CUDA_TRY(ordo_forward_launch(pass, pages, &second, ORDO_LAUNCH_EARLY));
     return ordo_repair_forward(pass, pages);
 }
 
@@ -269,12 +208,5 @@ ordo_status ordo_wgmma_forward_flash(const ordo_cuda_pass *pass, const ordo_cuda
         return ORDO_OK; /* nothing to write */
     if (pages)
         return forward_pages(pass, pages);
-    const ordo_forward_instance kernel = instance_of(pass);
-    ordo_cuda_pass own = *pass; /* the table counts the tiles of this instance */
-    own.ragged.forward_rows = kernel.rows;
-    CUDA_TRY(ordo_cuda_sequences(&own, 0));
-    CUDA_TRY(ordo_cuda_tiles(pass));
-    CUDA_TRY(ordo_cuda_clear_forward(pass));
-    CUDA_TRY(launch(pass, NULL, &kernel, ORDO_LAUNCH_PLAIN));
-    return ordo_repair_forward(pass, NULL);
+    return ordo_forward_run(pass, instance_of(pass));
 }
