@@ -15,8 +15,10 @@ foreach(file IN LISTS files)
         DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc lab/src/block/cuda/${name}.cu" VERBATIM)
     list(APPEND module_objects ${object})
 endforeach()
-# The kernel of products beside keep bits is libordo's: how it is launched.
-foreach(name sm90/gemm/run sm90/gemm/sections support/launch)
+# Kernels of products beside keep bits, and of attention that makes some inside, are libordo's: how they are launched,
+# and what is around them.
+foreach(name sm90/gemm/run sm90/gemm/sections sm90/forward/run sm90/backward/rows support/launch support/repair_backward
+        support/repair_forward support/sequences support/statistics support/tiles support/unseen)
     set(object ${ORDO_CUDA_OBJECTS})
     list(FILTER object INCLUDE REGEX "/${name}\\.cu\\.o$")
     list(APPEND module_objects ${object})

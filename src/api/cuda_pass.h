@@ -3,13 +3,14 @@
 #define API_CUDA_PASS_H
 
 #include "api/call.h"
+#include "base/for_lab.h"
 #include "cuda/pass/pages.h"
 #include "plan/workspace.h"
 
 /* Translate a checked call into `pass`, the form that the module takes. Returns
  * ORDO_ERR_UNSUPPORTED or ORDO_ERR_ALIGN with the reason if the kernels cannot run it. */
-ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which, const ordo_call *call,
-                                ordo_cuda_pass *pass);
+ORDO_FOR_LAB ordo_status ordo_cuda_pass_make(const ordo_plan *plan, ordo_pass which,
+                                             const ordo_call *call, ordo_cuda_pass *pass);
 
 /* The pages of a checked call with problem.paging. */
 ordo_cuda_pages ordo_cuda_pages_of(const ordo_plan *plan, const ordo_call *call);

@@ -7,6 +7,7 @@
 #define TESTS_API_FAKE_ATTENTION_H
 
 #include "base/half.h"
+#include "base/keep.h"
 #include "base/sink.h"
 #include "cuda/pass/pages.h"
 #include "cuda/support/sequences.h"

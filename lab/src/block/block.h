@@ -58,7 +58,7 @@ typedef struct block_bits {
     size_t bytes;
 } block_bits;
 
-/* One pass of attention over a segment of rows. */
+/* One pass of attention over all rows or a segment of them. */
 typedef struct block_attention {
     const ordo_plan *plan;
     ordo_call call; /* with the stream that the backend gives it */
@@ -95,6 +95,10 @@ typedef struct block_operations {
     ordo_status (*attend)(block_device *device, const block_attention *attention);
     ordo_status (*join)(block_device *device); /* nothing to do if nothing runs beside */
 
+    /* Attend over all rows, with bits that are not in memory: those of an experiment. */
+    ordo_status (*attend_inside)(block_device *device, const block_attention *attention,
+                                 const block_bits *bits);
+
     /* The seconds between both calls, all work between them included. */
     ordo_status (*start_clock)(block_device *device);
     ordo_status (*stop_clock)(block_device *device, double *seconds);
@@ -109,6 +113,11 @@ extern const block_operations ordo_block_cpu, ordo_block_cuda;
 
 /* Run it, on cuda on this stream. */
 ordo_status ordo_block_attend(const block_attention *attention, void *stream);
+
+/* Attend over all rows: without dropout, or with the bits at `words`, or, if that is NULL, with
+ * bits made inside. */
+ordo_status ordo_block_attend_all(const ordo_block_runner *runner, bool drops,
+                                  const uint32_t *words, bool backward);
 
 /* Everything between input and output that the backward pass reads, and gradients of it. */
 typedef struct block_activations {
@@ -168,6 +177,10 @@ int64_t ordo_block_segment_rows(const ordo_block_job *job);
 
 /* The call that makes the keep bits. */
 ordo_dropout_call ordo_block_drop_call(const ordo_block_job *job);
+
+/* Whether libordo's passes do not make the bits of a job inside: generator compare, or 3 or 5
+ * rounds. */
+bool ordo_block_is_experiment(const ordo_block_job *job);
 
 bool ordo_block_has_mode(const ordo_block_job *job, ordo_block_mode mode);
 bool ordo_block_needs_bits(const ordo_block_job *job); /* one of its modes keeps bits */

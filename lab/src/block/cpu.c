@@ -6,13 +6,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/keep.h"
 #include "base/pool.h"
 #include "base/status.h"
+#include "block/compare.h"
 #include "block/elements.h"
 #include "block/functions.h"
 #include "block/product.h"
 #include "block/random.h"
 #include "cpu/gemm.h"
+#include "ordo/plan.h"
 
 enum { PIECES = 64 };
 
@@ -36,15 +39,56 @@ struct block_device {
     block_attention attention;
 };
 
+/* Workers take equal shares of `count`, in whole units of `unit`. */
+typedef struct span {
+    int64_t first, end;
+} span;
+
+static span share_of(int64_t count, int64_t unit, int worker, int workers)
+{
+    const int64_t units = (count + unit - 1) / unit;
+    const span s = { units * worker / workers * unit, units * (worker + 1) / workers * unit };
+    return (span) { s.first, s.end < count ? s.end : count };
+}
+
 /* ---- keep bits ---- */
+
+/* Blocks of words from block `first` in storage on. */
+typedef struct compare_task {
+    const ordo_block_job *job;
+    int64_t first, count;
+    uint32_t *words;
+} compare_task;
+
+static void compare_share(void *context, int worker, int workers, void *scratch)
+{
+    const compare_task *t = context;
+    const ordo_block_job *job = t->job;
+    const span s = share_of(t->count * ORDO_KEEP_WORDS, 1, worker, workers);
+    const uint32_t limit = block_compare_limit(job->dropout);
+    (void)scratch;
+    for (int64_t i = s.first; i < s.end; i++)
+        t->words[i] = block_compare_word(job->seed, job->offset, job->rounds, limit,
+                                         (uint64_t)(t->first * ORDO_KEEP_WORDS + i));
+}
+
+static ordo_status fill_blocks(const block_bits *bits, int64_t first, int64_t count, int threads)
+{
+    ordo_dropout_call call = ordo_block_drop_call(bits->job);
+    compare_task task = { bits->job, first, count, bits->words };
+    call.threads = threads;
+    if (bits->job->generator == ORDO_GENERATOR_COMPARE)
+        return ordo_pool_run(threads, 0, compare_share, &task);
+    return ordo_dropout_fill(bits->problem, &call, (uint64_t)first, (uint64_t)count, bits->words,
+                             bits->bytes);
+}
 
 static ordo_status fill_bits(const block_bits *bits, int threads)
 {
-    ordo_dropout_call call = ordo_block_drop_call(bits->job);
+    const ordo_dropout_call call = ordo_block_drop_call(bits->job);
     ordo_dropout_info info;
-    call.threads = threads;
     ORDO_TRY(ordo_dropout_query(bits->problem, &call, &info));
-    return ordo_dropout_fill(bits->problem, &call, 0, info.blocks, bits->words, bits->bytes);
+    return fill_blocks(bits, 0, (int64_t)info.blocks, threads);
 }
 
 /* Called by a worker, whose message the caller of the product would not see. */
@@ -104,6 +148,77 @@ static ordo_status multiply_host(block_device *d, const block_product *product)
     return waiting ? bits_made(d) : ORDO_OK;
 }
 
+/* ---- bits of experiments inside attention ---- */
+
+static ordo_tensor from_head(const block_device *d, ordo_tensor whole, int64_t sequence,
+                             int64_t head)
+{
+    const int64_t elements = sequence * whole.stride[0] + head * whole.stride[2];
+    if (whole.data)
+        whole.data = (char *)whole.data + elements * (int64_t)ordo_block_element_bytes(d->dtype);
+    return whole;
+}
+
+/* The same call for one key head of a sequence and its `group` query heads. */
+static ordo_call call_of_group(const block_device *d, const ordo_call *whole,
+                               const ordo_problem *problem, int64_t sequence, int64_t kv_head)
+{
+    const int64_t group = problem->heads / problem->kv_heads, head = kv_head * group;
+    ordo_call call = *whole;
+    ordo_tensor *const queries[] = { &call.q, &call.o, &call.dout, &call.dq };
+    ordo_tensor *const keys[] = { &call.k, &call.v, &call.dk, &call.dv };
+    for (int i = 0; i < 4; i++) {
+        *queries[i] = from_head(d, *queries[i], sequence, head);
+        *keys[i] = from_head(d, *keys[i], sequence, kv_head);
+    }
+    call.lse += (sequence * problem->heads + head) * problem->q_len;
+    return call;
+}
+
+/* libordo's passes make no such bits: those of the query heads of one key head are made, and read,
+ * at a time. */
+static ordo_status attend_groups(block_device *d, const block_attention *attention,
+                                 block_bits *bits)
+{
+    const ordo_problem *problem = bits->problem;
+    const int64_t group = problem->heads / problem->kv_heads;
+    const int64_t blocks = group * ordo_keep_blocks(problem->q_len, problem->q_len);
+    for (int64_t i = 0; i < problem->batch * problem->kv_heads; i++) {
+        block_attention each = { .plan = attention->plan, .backward = attention->backward };
+        each.call = call_of_group(d, &attention->call, problem, i / problem->kv_heads,
+                                  i % problem->kv_heads);
+        each.call.keep_bits = bits->words;
+        ORDO_TRY(fill_blocks(bits, i * blocks, blocks, d->threads));
+        ORDO_TRY(ordo_block_attend(&each, NULL));
+    }
+    return ORDO_OK;
+}
+
+static ordo_status attend_inside_host(block_device *d, const block_attention *attention,
+                                      const block_bits *bits)
+{
+    ordo_problem problem = *bits->problem;
+    ordo_plan_options options = ORDO_PLAN_OPTIONS_INIT;
+    block_attention each = *attention;
+    block_bits made = *bits;
+    ordo_plan *plan = NULL;
+    options.backend = ORDO_BACKEND_CPU;
+    problem.batch = 1;
+    problem.heads = problem.heads / problem.kv_heads;
+    problem.kv_heads = 1;
+    made.bytes = (size_t)(problem.heads * ordo_keep_blocks(problem.q_len, problem.q_len)) *
+                 ORDO_KEEP_WORDS * sizeof *made.words;
+    ORDO_TRY(ordo_plan_create(&plan, &problem, NULL, &options));
+    each.plan = plan;
+    made.words = malloc(made.bytes);
+    const ordo_status status =
+        made.words ? attend_groups(d, &each, &made)
+                   : ordo_fail(ORDO_ERR_MEMORY, "keep bits of a head: %zu bytes", made.bytes);
+    free(made.words);
+    ordo_plan_destroy(plan);
+    return status;
+}
+
 /* ---- memory ---- */
 
 static ordo_status open_host(block_device **device, const ordo_block_job *job)
@@ -155,18 +270,6 @@ static void forget_nothing(block_device *d)
 }
 
 /* ---- elements ---- */
-
-/* Workers take equal shares of `count`, in whole units of `unit`. */
-typedef struct span {
-    int64_t first, end;
-} span;
-
-static span share_of(int64_t count, int64_t unit, int worker, int workers)
-{
-    const int64_t units = (count + unit - 1) / unit;
-    const span s = { units * worker / workers * unit, units * (worker + 1) / workers * unit };
-    return (span) { s.first, s.end < count ? s.end : count };
-}
 
 /* What the workers of an operation on rows share: its arguments, and the type of the tensors. */
 typedef struct row_task {
@@ -395,6 +498,7 @@ const block_operations ordo_block_cpu = { .open = open_host,
                                           .make_bits = make_bits_host,
                                           .attend = attend_host,
                                           .join = join_host,
+                                          .attend_inside = attend_inside_host,
                                           .start_clock = start_host_clock,
                                           .stop_clock = stop_host_clock,
                                           .forget = forget_nothing,

@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/cuda_pass.h"
 #include "base/keep.h"
 #include "base/status.h"
+#include "block/compare.h"
 #include "block/cuda.h"
 #include "block/product.h"
 #include "ordo/device.h"
@@ -160,7 +162,7 @@ ordo_status ordo_block_cuda_keep(const block_bits *bits, block_keep *keep)
                            .rounds = job->rounds,
                            .seed = job->seed,
                            .offset = job->offset,
-                           .threshold = compare ? (uint32_t)((1 - job->dropout) * 0x1p32)
+                           .threshold = compare ? block_compare_limit(job->dropout)
                                                 : (uint32_t)info.threshold,
                            .heads = job->batch * job->heads,
                            .seq = job->seq,
@@ -197,6 +199,21 @@ static ordo_status attend_device(block_device *d, const block_attention *attenti
 {
     ORDO_TRY(fork_device(d));
     return ordo_block_attend(attention, d->side);
+}
+
+static ordo_status attend_inside_device(block_device *d, const block_attention *attention,
+                                        const block_bits *bits)
+{
+    ordo_cuda_pass pass;
+    block_keep keep;
+    ORDO_TRY(ordo_block_cuda_keep(bits, &keep));
+    ORDO_TRY(ordo_cuda_pass_make(attention->plan,
+                                 attention->backward ? ORDO_BACKWARD : ORDO_FORWARD,
+                                 &attention->call, &pass));
+    pass.keep.rounds = keep.rounds;
+    pass.keep.threshold = keep.threshold;
+    MODULE_CALL(attend, &pass, keep.generator, attention->backward);
+    return ORDO_OK;
 }
 
 /* ---- the operations ---- */
@@ -311,6 +328,7 @@ const block_operations ordo_block_cuda = { .open = open_device,
                                            .make_bits = make_bits_device,
                                            .attend = attend_device,
                                            .join = join_device,
+                                           .attend_inside = attend_inside_device,
                                            .start_clock = start_device_clock,
                                            .stop_clock = stop_device_clock,
                                            .forget = forget_device,

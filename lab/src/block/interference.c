@@ -107,11 +107,7 @@ static ordo_status make_bits_placed(const pair *p, void *stream)
 
 static ordo_status attend(const pair *p, bool drops, bool given, bool backward)
 {
-    ordo_call call = p->r->call;
-    const ordo_plan *plan = p->r->plans[drops];
-    if (given)
-        call.keep_bits = p->r->bits[0];
-    return backward ? ordo_attention_backward(plan, &call) : ordo_attention_forward(plan, &call);
+    return ordo_block_attend_all(p->r, drops, given ? p->r->bits[0] : NULL, backward);
 }
 
 static ordo_status wait_for(const pair *p, void *stream, void *event)

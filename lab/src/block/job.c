@@ -149,10 +149,30 @@ static ordo_status check_modes(ordo_block_job *job)
     return ordo_check_range("beside", job->beside, 0, ORDO_BLOCK_BESIDE_ALL);
 }
 
+bool ordo_block_is_experiment(const ordo_block_job *job)
+{
+    return job->generator == ORDO_GENERATOR_COMPARE || job->rounds < 7;
+}
+
+/* Kernels that make bits of experiments inside are few. */
+static ordo_status check_inside(const ordo_block_job *job)
+{
+    const bool compare = job->generator == ORDO_GENERATOR_COMPARE;
+    if (!ordo_block_has_mode(job, ORDO_BLOCK_FUSED) || job->dropout == 0 ||
+        job->backend != ORDO_BACKEND_CUDA || !ordo_block_is_experiment(job))
+        return ORDO_OK;
+    if (job->embed / job->heads != 128 || (!compare && job->bits != 8))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED,
+                         "dropout mode fused: on cuda bits of %s with %d rounds are made inside at "
+                         "head size 128%s; head size %" PRId64 ", bits %d",
+                         compare ? "compare" : "sliced", job->rounds, compare ? "" : " with 8 bits",
+                         job->embed / job->heads, job->bits);
+    return ORDO_OK;
+}
+
 static ordo_status check_generator(ordo_block_job *job)
 {
     const bool compare = job->generator == ORDO_GENERATOR_COMPARE;
-    const bool fused = ordo_block_has_mode(job, ORDO_BLOCK_FUSED) && job->dropout != 0;
     if (!(job->dropout >= 0 && job->dropout < 1))
         return ordo_fail(ORDO_ERR_ARGUMENT, "dropout %g: expected 0 or more and less than 1",
                          job->dropout);
@@ -164,17 +184,11 @@ static ordo_status check_generator(ordo_block_job *job)
     if (job->generator != ORDO_GENERATOR_SLICED && !compare)
         return ordo_fail(ORDO_ERR_UNSUPPORTED, "generator %d: expected sliced or compare",
                          (int)job->generator);
-    if (compare && job->backend != ORDO_BACKEND_CUDA)
-        return ordo_fail(ORDO_ERR_UNSUPPORTED, "generator compare: only backend cuda has it");
     if (compare && job->bits != 32)
         return ordo_fail(ORDO_ERR_ARGUMENT, "bits %d: generator compare draws 32", job->bits);
     if (!compare)
         ORDO_TRY(ordo_check_range("bits", job->bits, 1, 16));
-    if (fused && (compare || job->rounds < 7))
-        return ordo_fail(ORDO_ERR_UNSUPPORTED,
-                         "dropout mode fused: passes make bits of generator sliced with 7 or 10 "
-                         "rounds inside, not of %s with %d",
-                         compare ? "compare" : "sliced", job->rounds);
+    ORDO_TRY(check_inside(job));
     if (ordo_block_has_mode(job, ORDO_BLOCK_PIPELINED) && compare)
         return ordo_fail(
             ORDO_ERR_UNSUPPORTED,

@@ -193,17 +193,23 @@ static ordo_status end_next_bits(const runner *r, ordo_block_beside where)
     return overlaps(r) && beside_of(r) == where ? r->ops->join(r->device) : ORDO_OK;
 }
 
-static ordo_call call_of(const runner *r)
+/* ---- attention ---- */
+
+ordo_status ordo_block_attend_all(const runner *r, bool drops, const uint32_t *words, bool backward)
 {
-    ordo_call call = r->call;
-    if (r->mode == ORDO_BLOCK_SEQUENTIAL || overlaps(r))
-        call.keep_bits = r->bits[r->current];
-    return call;
+    block_attention attention = { .plan = r->plans[drops], .call = r->call, .backward = backward };
+    const block_bits bits = { .problem = &r->problem, .job = &r->job };
+    attention.call.keep_bits = words;
+    if (drops && !words && ordo_block_is_experiment(&r->job))
+        return r->ops->attend_inside(r->device, &attention, &bits);
+    return ordo_block_attend(&attention, r->call.stream);
 }
 
-static const ordo_plan *plan_of(const runner *r)
+static ordo_status attend_once(const runner *r, bool backward)
 {
-    return r->plans[r->mode != ORDO_BLOCK_NONE];
+    const bool given = r->mode == ORDO_BLOCK_SEQUENTIAL || overlaps(r);
+    return ordo_block_attend_all(r, r->mode != ORDO_BLOCK_NONE, given ? r->bits[r->current] : NULL,
+                                 backward);
 }
 
 /* ---- the passes ---- */
@@ -213,8 +219,7 @@ static ordo_status attend(runner *r)
     ORDO_TRY(r->ops->join(r->device));
     if (r->mode == ORDO_BLOCK_SEQUENTIAL)
         ORDO_TRY(make_bits(r, r->current, false));
-    const ordo_call call = call_of(r);
-    return ordo_attention_forward(plan_of(r), &call);
+    return attend_once(r, false);
 }
 
 static ordo_status project_qkv(runner *r, span rows)
@@ -314,8 +319,7 @@ static ordo_status attend_gradient(runner *r)
         ORDO_TRY(make_bits(r, r->current, false));
     if (overlaps(r) && r->job.regenerate)
         ORDO_TRY(r->ops->join(r->device));
-    const ordo_call call = call_of(r);
-    return ordo_attention_backward(plan_of(r), &call);
+    return attend_once(r, true);
 }
 
 /* scratch[0]: dg, dn2, da, dn1; scratch[1]: du, dqkv. */

@@ -1,6 +1,8 @@
 /* block_module.c: libordo_lab_cuda.so without a GPU: device memory is the host's, streams do their
  * work at once. Stands beside tests/api/fake_module.c, which computes attention so. */
+#include "api/fake_attention.h"
 #include "base/keep.h"
+#include "block/compare.h"
 #include "block/cuda/module.h"
 #include "block/elements.h"
 #include "block/functions.h"
@@ -158,20 +160,6 @@ static ordo_status add(void *sum, const void *a, const void *b, int64_t count, v
     return ORDO_OK;
 }
 
-static uint32_t compare_word(const block_keep *b, uint64_t w)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < 32; i++) {
-        const uint64_t draw = w * 8 + i / 4;
-        const ordo_philox_words counter = { { (uint32_t)draw, (uint32_t)(draw >> 32),
-                                              (uint32_t)b->offset, 0 } };
-        const ordo_philox_words words =
-            ordo_philox(counter, (uint32_t)b->seed, (uint32_t)(b->seed >> 32), b->rounds);
-        kept |= (uint32_t)(words.w[i % 4] < b->threshold) << i;
-    }
-    return kept;
-}
-
 static uint32_t sliced_word(const block_keep *b, uint64_t w)
 {
     const ordo_keep keep = { b->seed, b->offset, b->rounds, 8, b->threshold, ORDO_KEYING_ORDO };
@@ -199,12 +187,36 @@ static ordo_status keep(const block_keep *b, block_keep_part part, const block_s
     for (uint64_t warp = 0; warp < warps && part != BLOCK_KEEP_REST; warp++) {
         const uint64_t begin = now();
         for (uint64_t w = warp; w < b->count; w += warps)
-            b->words[w] =
-                b->generator == ORDO_GENERATOR_COMPARE ? compare_word(b, w) : sliced_word(b, w);
+            b->words[w] = b->generator == ORDO_GENERATOR_COMPARE
+                              ? block_compare_word(b->seed, b->offset, b->rounds, b->threshold, w)
+                              : sliced_word(b, w);
         if (stamps)
             stamps->warps[warp] =
                 (block_stamp) { .begin = begin, .end = now(), .sm = (uint32_t)warp % PROCESSORS };
     }
+    return ORDO_OK;
+}
+
+/* Attention reads compared bits from memory, and makes others by itself. */
+static ordo_status attend(const ordo_cuda_pass *pass, ordo_generator generator, bool backward,
+                          char *why, size_t n)
+{
+    const ordo_keep *maker = &pass->keep;
+    const int64_t heads = (int64_t)pass->run.sequences * pass->run.kv_heads * pass->run.group_heads;
+    const int64_t count = heads * ordo_keep_blocks(pass->q_rows, pass->kv_rows) * ORDO_KEEP_WORDS;
+    uint32_t *words = calloc((size_t)count, sizeof *words);
+    ordo_cuda_pass own = *pass;
+    (void)why, (void)n;
+    for (int64_t w = 0; w < count; w++)
+        words[w] = block_compare_word(maker->seed, maker->offset, maker->rounds, maker->threshold,
+                                      (uint64_t)w);
+    if (generator == ORDO_GENERATOR_COMPARE)
+        own.keep_bits = words;
+    if (backward)
+        fake_attention_backward(&own);
+    else
+        fake_attention_forward(&own, NULL);
+    free(words);
     return ORDO_OK;
 }
 
@@ -248,6 +260,7 @@ const block_cuda_module *ordo_block_cuda_table(void)
                                              activate_gradient,
                                              add,
                                              keep,
+                                             attend,
                                              multiply_beside,
                                              stamp,
                                              wait_event };

@@ -60,6 +60,14 @@ TEST(all_modes_that_drop_have_the_same_bits)
     job.rounds = 10;
     job.bits = 4;
     check_modes(&job);
+    for (int which = 0; which < 6; which++) { /* experiments */
+        static const int rounds[] = { 3, 5, 3, 5, 7, 10 };
+        job.rounds = rounds[which];
+        job.generator = which < 2 ? ORDO_GENERATOR_SLICED : ORDO_GENERATOR_COMPARE;
+        job.bits = 0;
+        job.causal = which & 1;
+        check_modes(&job);
+    }
 }
 
 /* Bits of blocks of 16 x 128 that a causal mask hides are not made: that would be half the work. In
@@ -450,7 +458,9 @@ TEST(bad_jobs_are_refused_by_name)
     REFUSES(ORDO_ERR_ARGUMENT, "dropout -0.5:", job.dropout = -0.5);
     REFUSES(ORDO_ERR_ARGUMENT, "dropout nan:", job.dropout = NAN);
     REFUSES(ORDO_ERR_ARGUMENT, "rounds 4", job.rounds = 4);
-    REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode fused", job.rounds = 3);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "dropout mode fused: on cuda bits of sliced with 3 rounds",
+            job.rounds = 3, job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_BF16,
+            job.mlp = 24, job.seq = 20);
     REFUSES(ORDO_ERR_ARGUMENT, "segments -1", job.segments = -1,
             job.modes = 1u << ORDO_BLOCK_PIPELINED);
     REFUSES(ORDO_ERR_ARGUMENT, "keep_bits_bytes 5: dropout mode pipelined in 2 segments",
@@ -471,7 +481,8 @@ TEST(bad_jobs_are_refused_by_name)
             job.backend = ORDO_BACKEND_CUDA, job.precision = ORDO_PRECISION_FP8);
     REFUSES(ORDO_ERR_UNSUPPORTED, "sm_target and small_tiles", job.small_tiles = true);
     REFUSES(ORDO_ERR_ARGUMENT, "gemm 2", job.gemm = 2);
-    REFUSES(ORDO_ERR_UNSUPPORTED, "generator compare", job.generator = ORDO_GENERATOR_COMPARE);
+    REFUSES(ORDO_ERR_UNSUPPORTED, "not of compare", job.generator = ORDO_GENERATOR_COMPARE,
+            job.modes = 1u << ORDO_BLOCK_PIPELINED);
     REFUSES(ORDO_ERR_UNSUPPORTED, "backend ref", job.backend = ORDO_BACKEND_REF);
     REFUSES(ORDO_ERR_ARGUMENT, "modes", job.modes = 1u << 9);
     REFUSES(ORDO_ERR_UNSUPPORTED, "precision f32: backend cuda", job.backend = ORDO_BACKEND_CUDA);

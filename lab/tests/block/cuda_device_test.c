@@ -220,4 +220,27 @@ TEST(bad_jobs_are_refused_by_name)
                   "dropout mode fused");
 }
 
+/* Head size 128, whole and partial tiles, two query heads for one key head. */
+TEST(bits_of_experiments_are_made_inside)
+{
+    NEED_DEVICE();
+    for (int which = 0; which < 24; which++) {
+        static const int rounds[] = { 3, 5, 3, 5, 7, 10 };
+        ordo_block_job job = device_job();
+        job.rounds = rounds[which % 6];
+        job.generator = which % 6 < 2 ? ORDO_GENERATOR_SLICED : ORDO_GENERATOR_COMPARE;
+        job.embed = 512;
+        job.seq = which < 12 ? 384 : 328;
+        job.causal = which / 6 & 1;
+        job.modes = 1u << ORDO_BLOCK_SEQUENTIAL | 1u << ORDO_BLOCK_FUSED;
+        ordo_block_runner *runner = runner_of(&job);
+        if (runner == NULL)
+            return;
+        const uint64_t given = run(runner, ORDO_BLOCK_SEQUENTIAL);
+        CHECK(run(runner, ORDO_BLOCK_FUSED) == given);
+        CHECK(run(runner, ORDO_BLOCK_FUSED) == given);
+        ordo_block_runner_destroy(runner);
+    }
+}
+
 CHECK_MAIN()

@@ -67,7 +67,14 @@ json block $small --dropout 0.1 --dropout-mode pipelined --rounds 5 --check
 is digests_equal true
 refuses 2 "segments 4" block $small --dropout 0.1 --dropout-mode overlapped --segments 4
 refuses 3 "precision fp8: backend cpu multiplies bf16 and f32" block $small --precision fp8
-refuses 3 "generator compare: only backend cuda" block $small --dropout 0.1 --generator compare
+for more in "--generator compare" "--generator compare --rounds 3 --kv-heads 2" "--rounds 3" "--rounds 5 --bits 4"; do
+    # shellcheck disable=SC2086
+    json block $small --dropout 0.1 $more
+    is digests_equal true
+    grep -q '"mode": "fused"' "$out" || fail "$more: not fused"
+done
+refuses 3 "dropout mode pipelined: the bits of a segment" block $small --dropout 0.1 --generator compare \
+    --dropout-mode pipelined
 refuses 3 "interference is measured on cuda" block $small --dropout 0.1 --interference
 if ! "$ORDO" info | grep -q '^  cuda *yes'; then
     refuses 3 "" block $small --dropout 0.1 --device cuda

@@ -97,8 +97,9 @@ typedef struct ordo_block_job {
 
 /* Experiments: with 3 or 5 rounds keep bits are correlated and must not be used for training. The
  * generator `compare` draws 32 bits per element from a linear counter and compares them one by one,
- * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h, and only cuda has it. Both
- * exist only as separate kernels: passes that make bits inside are refused with them. */
+ * as arXiv 2410.07531 does; its bits are not those of ordo/dropout.h. In mode fused libordo's
+ * attention kernels make both inside on cuda, at head size 128, those of sliced with 8 bits per
+ * element; the cpu makes those of one key head's queries at a time. */
 
 typedef struct ordo_block_runner ordo_block_runner;
 

@@ -45,39 +45,42 @@ static __device__ __forceinline__ uint32_t here(void)
 
 /* ---- 32 bits per element, compared one by one ---- */
 
-template <int ROUNDS> struct compare_maker {
-    static __device__ __forceinline__ uint32_t word(const keep_args &keep, uint64_t w)
-    {
-        uint32_t kept = 0;
+/* Word number `w` in storage; `key`: two per round. */
+template <int ROUNDS>
+static __device__ __forceinline__ uint32_t compare_word(const uint32_t *key, uint32_t offset,
+                                                        uint32_t limit, uint64_t w)
+{
+    uint32_t kept = 0;
 #pragma unroll
-        for (uint32_t d = 0; d < 8; d++) {
-            const uint64_t counter = w * 8 + d;
-            uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = keep.offset;
-            uint32_t c3 = 0;
+    for (uint32_t d = 0; d < 8; d++) {
+        const uint64_t counter = w * 8 + d;
+        uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = offset;
+        uint32_t c3 = 0;
 #pragma unroll
-            for (int r = 0; r < ROUNDS; r++) {
-                const uint64_t p0 = (uint64_t)ORDO_PHILOX_M0 * c0;
-                const uint64_t p1 = (uint64_t)ORDO_PHILOX_M1 * c2;
-                c0 = (uint32_t)(p1 >> 32) ^ c1 ^ keep.key[2 * r];
-                c1 = (uint32_t)p1;
-                c2 = (uint32_t)(p0 >> 32) ^ c3 ^ keep.key[2 * r + 1];
-                c3 = (uint32_t)p0;
-            }
-            const uint32_t draws[4] = { c0, c1, c2, c3 };
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                kept |= (uint32_t)(draws[i] < keep.limit) << (4 * d + i);
+        for (int r = 0; r < ROUNDS; r++) {
+            const uint64_t p0 = (uint64_t)ORDO_PHILOX_M0 * c0;
+            const uint64_t p1 = (uint64_t)ORDO_PHILOX_M1 * c2;
+            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key[2 * r];
+            c1 = (uint32_t)p1;
+            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key[2 * r + 1];
+            c3 = (uint32_t)p0;
         }
-        return kept;
+        const uint32_t draws[4] = { c0, c1, c2, c3 };
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            kept |= (uint32_t)(draws[i] < limit) << (4 * d + i);
     }
+    return kept;
+}
 
+template <int ROUNDS> struct compare_maker {
     static __device__ __forceinline__ void make(const keep_args &keep, uint32_t unit)
     {
         const uint64_t first = (uint64_t)unit * (32 * COMPARE_WORDS) + threadIdx.x % 32;
         const uint64_t end = min(first + 32 * COMPARE_WORDS, keep.count);
 #pragma unroll 1
         for (uint64_t w = first; w < end; w += 32)
-            keep.words[w] = word(keep, w);
+            keep.words[w] = compare_word<ROUNDS>(keep.key, keep.offset, keep.limit, w);
     }
 };
 
@@ -232,6 +235,8 @@ static __device__ __forceinline__ void make_units(const keep_args &keep, uint32_
 /* room.cu */
 ordo_status block_cuda_keep(const block_keep *keep, block_keep_part part,
                             const block_stamps *stamps, void *stream, char *why, size_t n);
+ordo_status block_cuda_attend(const ordo_cuda_pass *pass, ordo_generator generator, bool backward,
+                              char *why, size_t n);
 ordo_status block_cuda_multiply_beside(const block_product *p, const block_stamps *stamps,
                                        void *stream, char *why, size_t n);
 

@@ -8,12 +8,13 @@
 #define BLOCK_CUDA_MODULE_H
 
 #include "block/block.h"
+#include "cuda/pass/pass.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define ORDO_BLOCK_CUDA_ABI   3
+#define ORDO_BLOCK_CUDA_ABI   4
 #define ORDO_BLOCK_CUDA_ENTRY "ordo_block_cuda_table"
 
 typedef struct block_cuda block_cuda; /* cuBLASLt and its memory, on one device */
@@ -82,6 +83,12 @@ typedef struct block_cuda_module {
     /* Keep bits. One set at a time. */
     ordo_status (*keep)(const block_keep *keep, block_keep_part part, const block_stamps *stamps,
                         void *stream, char *why, size_t n);
+
+    /* A dense pass of attention of head size 128 in bf16 that makes the bits of an experiment
+     * inside: keep.rounds and keep.threshold of the pass are those of a block_keep. Rows that are
+     * not finite are computed again with bits of generator sliced, whatever the generator. */
+    ordo_status (*attend)(const ordo_cuda_pass *pass, ordo_generator generator, bool backward,
+                          char *why, size_t n);
 
     /* A product with the bits of libordo's, by a kernel that leaves room for one block of
      * BLOCK_KEEP_BESIDE on every multiprocessor. */

@@ -6,7 +6,7 @@
  * leaves 4,096: four warps of 32 per thread. nvcc before 12.4 cannot be told so. */
 #include <cstdio>
 
-#include "block/cuda/keep.cuh"
+#include "block/cuda/inside.cuh"
 #include "cuda/sm90/gemm/gemm.h"
 #include "cuda/sm90/gemm/launch.h"
 #include "cuda/support/launch.h"
@@ -205,6 +205,14 @@ ordo_status block_cuda_keep(const block_keep *keep, block_keep_part part,
                             const block_stamps *stamps, void *stream, char *why, size_t n)
 {
     return told(launch_keep(keep, part, stamps, stream), why, n);
+}
+
+ordo_status block_cuda_attend(const ordo_cuda_pass *pass, ordo_generator generator, bool backward,
+                              char *why, size_t n)
+{
+    return told(backward ? block_cuda_backward_inside(pass, generator)
+                         : block_cuda_forward_inside(pass, generator),
+                why, n);
 }
 
 ordo_status block_cuda_multiply_beside(const block_product *p, const block_stamps *stamps,
