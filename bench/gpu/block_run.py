@@ -125,6 +125,14 @@ class Block:
             for name, t in zip(names, times)
         }
 
+    def joules(self, seconds: float, mode: str, energy) -> dict:
+        """Joules of a pass, those of the whole board at rest included: its power while passes of one
+        mode follow each other, times their time."""
+        self.times(0.3, (mode,))  # after a change of load power settles
+        said: dict = {}
+        watts = energy.watts(lambda: said.update(self.times(seconds, (mode,))[mode]))
+        return said | {"watts": watts, "joules": watts * said["ms"] * 1e-3}
+
     def interference(self, seconds: float) -> dict:
         """A product and the making of keep bits at the same time; on the CPU nothing."""
         i = structs.ordo_block_interference()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,32 @@ class Energy:
         millijoules = ctypes.c_ulonglong()
         self.ask("nvmlDeviceGetTotalEnergyConsumption", self.device, ctypes.byref(millijoules))
         return millijoules.value * 1e-3
+
+    def watts(self, work: Callable[[], Any]) -> float:
+        """Mean power of the board while work() runs, from one step of the counter to another: the
+        driver adds to it every some tens of milliseconds."""
+        steps: list[tuple[float, float]] = []
+        done = threading.Event()
+
+        def look() -> None:
+            last = self.joules()
+            while not done.wait(1e-3):
+                now = self.joules()
+                if now != last:
+                    steps.append((time.monotonic(), now))
+                last = now
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            work()
+        finally:
+            done.set()
+            watcher.join()
+        if len(steps) < 2:
+            raise RuntimeError("the counter of energy made fewer than two steps")
+        (start, first), (end, last) = steps[0], steps[-1]
+        return (last - first) / (end - start)
 
 
 class Cpu:

@@ -8,9 +8,14 @@ compared in every row, then the modes take turns, --rep milliseconds each. Group
                   second stream, and beside products that leave room
     paper         figure with the paper's generator (32 bits per element, compared): 8k x 4k with
                   7, 10, 5 and 3 rounds
+    rounds        8k x 4k, bf16, forward, causal and full, and both passes, full, with ordo's products:
+                  both generators with 3, 5, 7 and 10 rounds
     targets       8k x 4k, bf16, forward and backward, causal and full: what dropout costs
                   generation <= 1.0 % causal, 1.3 % full; dropout in all <= 4 %
-    pipelined     8k x 4k, bf16, forward, causal and full, with ordo's products: segments of rows
+    pipelined     8k x 4k, bf16, causal and full, forward and both passes, with ordo's products:
+                  segments of rows
+    joules        of a pass forward, 8k x 4k, bf16, full, with ordo's products, in every mode with both
+                  generators: 3 s each
     peer          16k x 4k, full: the block with dropout over the same block with cuDNN's attention
                   without dropout, by PyTorch; <= 1.03
     interference  a product and the making of keep bits beside each other: as they are, with small
@@ -41,15 +46,17 @@ SHAPES += [(16384, 4096), (16384, 8192), (32768, 4096)]
 LARGE = [(16384, 16384), (32768, 12288)]
 BOTH = ("bf16", "fp8")  # one after the other: an early end leaves whole shapes
 FUSING = ("none", "sequential", "fused", "overlapped", "overlapped-qkv")
-GIVEN = tuple(mode for mode in FUSING if mode != "fused")  # for generators that no pass has inside
 WAYS = {"as it is": {}, "small tiles": {"small_tiles": True}, "SM target 124": {"sm_target": 124}}
 PLACEMENTS = ("stream", "beside")
+JOULES_S = 3.0  # the board's counter of energy advances in steps
 TITLES = {
     "figure13": "ms of QKV projection, bits and attention, bf16, ordo's products; hidden: share of the bits",
     "figure": "ms of a pass", "paper": "ms of a pass", "more": "ms of a pass",
+    "rounds": "ms of a pass, 8k x 4k, bf16, ordo's products",
     "targets": "ms of a pass, 8k x 4k, bf16, forward and backward",
     "pipelined": "ms of a pass, 8k x 4k, bf16, ordo's products",
     "peer": "ms of a pass, 16k x 4k, full, forward and backward",
+    "joules": "joules of a pass, 8k x 4k, bf16, ordo's products",
     "interference": "ms of the QKV projection and of keep bits, 8k x 4k; hidden: share of the bits",
 }  # fmt: skip
 PAIRS = [
@@ -69,11 +76,11 @@ def row(group: str, seq: int, embed: int, precision: str = "bf16", **more: objec
         "generator": "sliced",
     }
     made |= {"rng_rounds": 7, "modes": list(FUSING)} | more
-    if made["generator"] == "compare":
-        made["modes"] = list(GIVEN)
     mask = {True: "causal", False: "full", None: ""}[made.get("causal")]
     words = [f"{seq} x {embed}", precision, f"{made['generator']} {made['rng_rounds']}", mask]
     words += [made.get("way", ""), made.get("placement", "")]
+    if made["group"] in ("pipelined", "rounds") and made.get("backward"):
+        words.append("both passes")
     made["name"] = " ".join(word for word in words if word)
     return made
 
@@ -84,13 +91,27 @@ def rows() -> list[dict]:
     for way in PLACEMENTS:
         own = {"gemm": "ordo", "placement": way}
         for shape in SHAPES:
-            made.append(row("figure13", *shape, modes=["sequential", "fused"], **own))
-            made.append(paper("figure13", *shape, **own))
+            own["modes"] = ["sequential", "fused"]
+            made += [of("figure13", *shape, **own) for of in (row, paper)]
     made += [paper("paper", 8192, 4096, p, rng_rounds=n) for n in (7, 10, 5, 3) for p in BOTH]
+    own = {"gemm": "ordo", "modes": ["sequential", "fused", "overlapped"]}
+    passes = [{"causal": False}, {"causal": True}, {"causal": False, "backward": True}]
+    made += [
+        of("rounds", 8192, 4096, rng_rounds=n, **own, **more)
+        for more in passes for of in (row, paper) for n in (7, 3, 5, 10)
+    ]  # fmt: skip
     both = {"backward": True, "modes": list(block_run.MODES)}
     divided = {"modes": ["none", "sequential", "overlapped", "pipelined"], "gemm": "ordo"}
-    for group, more in (("targets", both), ("pipelined", divided)):
+    again = divided | {"backward": True}
+    for group, more in (("targets", both), ("pipelined", divided), ("pipelined", again)):
         made += [row(group, 8192, 4096, causal=causal, **more) for causal in (True, False)]
+    loads = {"stream": ["sequential", "fused", "overlapped"], "beside": ["overlapped"]}
+    for of in (row, paper):
+        for way, modes in loads.items():
+            first = of is row and way == "stream"  # what only one row needs to have
+            more = ["none", "pipelined"] if first else []
+            own = {"gemm": "ordo", "placement": way, "modes": more + modes}
+            made.append(of("joules", 8192, 4096, **own))
     made.append(row("peer", 16384, 4096, backward=True, modes=["sequential", "overlapped"]))
     one = {"modes": ["sequential"]}
     made += [
@@ -98,7 +119,7 @@ def rows() -> list[dict]:
         for way in WAYS
         for p in BOTH
     ]
-    made.append(paper("interference", 8192, 4096))
+    made.append(paper("interference", 8192, 4096, **one))
     made += [paper("more", *shape, p) for shape in SHAPES if shape != (8192, 4096) for p in BOTH]
     return made + [row("more", *shape, p) for shape in LARGE for p in BOTH]
 
@@ -134,6 +155,9 @@ def enter(contest, row: dict) -> None:
     if row["group"] in ("interference", "figure13"):
         of = beside if row["group"] == "interference" else figure13
         contest.measured |= contest.attempt("interference", partial(of, contest, block, seconds)) or {}
+        return
+    if row["group"] == "joules":
+        contest.measured |= contest.attempt("joules", partial(joules, contest, block)) or {}
         return
     details = contest.notes["details"] = {}
 
@@ -173,6 +197,15 @@ def figure13(contest, block, seconds: float) -> dict:
     if found["fused_ms"]:
         said["fused"] = ms["product"] + found["fused_ms"]
     return said | {"overlapped": ms["both"] + found["dropping_ms"], "hidden": percent(found["hidden"])}
+
+
+def joules(contest, block) -> dict:
+    if contest.board.name == "cpu":
+        raise RuntimeError("a counter of energy: only cuda has one")
+    energy = board.Energy()
+    found = {mode: block.joules(JOULES_S, mode, energy) for mode in block.modes}
+    contest.notes["details"] = found
+    return {mode: each["joules"] for mode, each in found.items()}
 
 
 class Peer:
@@ -261,6 +294,7 @@ COLUMNS = {
     "figure13": [part_over("sequential"), part_over("fused")],
     "figure": MODES + [model_ratio(slow, fast) for slow, fast in PAIRS],
     "paper": MODES,
+    "rounds": [time_over(f"{mode} / sequential", mode, "sequential") for mode in ("fused", "overlapped")],
     "more": MODES,
     "pipelined": [time_over("sequential / pipelined", "sequential", "pipelined")],
     "peer": [
@@ -290,9 +324,9 @@ def remarks(rows: list[dict]) -> list[str]:
 
 def model_rows(row: dict) -> list[dict]:
     """Times as `ordo model validate` reads them."""
-    if row["group"] in ("peer", "interference"):
+    if row["group"] in ("peer", "interference", "joules"):
         return []
-    training = row["group"] == "targets"
+    training = row.get("backward", False)
     part = row["group"] == "figure13"
     ms = {mode: x for mode, x in row["figures"].items() if mode in FUSING} if part else row["ms"]
     return [
