@@ -91,13 +91,13 @@ static const model_kernel phase_chain = {
 
 enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
 
-#define F_BARRIERS(q_stages, q_readers)                                                            \
+#define F_BARRIERS(q_stages, q_readers, loads)                                                     \
     {                                                                                              \
         [F_Q_FULL] = { "Q_FULL", q_stages, 1, true, -1 },                                          \
         [F_Q_EMPTY] = { "Q_EMPTY", q_stages, q_readers, true, F_Q_FULL },                          \
-        [F_K_FULL] = { "K_FULL", 2, 1, false, -1 },                                                \
+        [F_K_FULL] = { "K_FULL", 2, loads, false, -1 },                                            \
         [F_K_EMPTY] = { "K_EMPTY", 2, 8, false, F_K_FULL },                                        \
-        [F_V_FULL] = { "V_FULL", 2, 1, false, -1 },                                                \
+        [F_V_FULL] = { "V_FULL", 2, loads, false, -1 },                                            \
         [F_V_EMPTY] = { "V_EMPTY", 2, 8, false, F_V_FULL },                                        \
     }
 #define F_LOADER                                                                                   \
@@ -127,7 +127,7 @@ enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG
     }
 
 static const model_kernel forward_wide = { /* O leaves from Q's place */
-    "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1, 8),
+    "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1, 8, 1),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
@@ -136,7 +136,7 @@ static const model_kernel forward_wide = { /* O leaves from Q's place */
 };
 
 static const model_kernel forward_blocks = {
-    "forward_varlen_kernel, block mask", 1, F_BARRIERS(2, 8),
+    "forward_varlen_kernel, block mask", 1, F_BARRIERS(2, 8, 1),
     {
         { "loader", 1, 0, F_LOADER },
         { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
@@ -177,18 +177,24 @@ static const model_kernel forward_gather = {
     },
 };
 
-/* ---- src/cuda/sm90/forward/varlen.h, paged.h: keys in pages, a warp loads keys, one values ---- */
+/* ---- src/cuda/sm90/forward/varlen.h, paged.h: keys in pages, two warps load keys, two values ---- */
+
+#define F_FOLLOWER(empty, full)                                                                    \
+    {                                                                                              \
+        UNITS(FULL(F_Q_FULL), ARRIVE(F_Q_EMPTY), STEPS(EMPTY(empty), LOAD(full))), FULL(F_Q_FULL), \
+            STOP                                                                                   \
+    }
 
 static const model_kernel forward_pages = {
-    "forward_varlen_kernel, pages", 1, F_BARRIERS(2, 9),
+    "forward_varlen_kernel, pages", 1, F_BARRIERS(2, 11, 2),
     {
         { "loader of keys", 1, 0, {
             UNITS(STEPS(EMPTY(F_K_EMPTY), LOAD(F_K_FULL),
                         WHEN(IF_FIRST, EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL)))),
             EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP } },
-        { "loader of values", 1, 0, {
-            UNITS(FULL(F_Q_FULL), ARRIVE(F_Q_EMPTY), STEPS(EMPTY(F_V_EMPTY), LOAD(F_V_FULL))),
-            FULL(F_Q_FULL), STOP } },
+        { "another loader of keys", 1, 0, F_FOLLOWER(F_K_EMPTY, F_K_FULL) },
+        { "loader of values", 1, 0, F_FOLLOWER(F_V_EMPTY, F_V_FULL) },
+        { "another loader of values", 1, 0, F_FOLLOWER(F_V_EMPTY, F_V_FULL) },
         { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
         { "consumers 1", 4, 1, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
     },
@@ -258,7 +264,8 @@ static const model_kernel backward_blocks = {
 };
 
 /* ---- src/cuda/sm90/forward/spread_scores.h, spread_values.h: long sequences, short pages, two of the
- * loaders. A block has one unit of the latter kernel, whose last stage nobody needs; here it goes on. ---- */
+ * loaders. A block has one unit of the latter kernel, whose last stages nobody needs; here it goes on,
+ * and one tile is under way, not two. ---- */
 
 static const model_kernel spread_scores = {
     "spread_scores_kernel, gather", 1,

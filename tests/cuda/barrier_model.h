@@ -427,7 +427,7 @@ static inline void model_halve(model_kernel *kernel)
 {
     for (int x = 0; x < MODEL_BARRIERS; x++)
         if (kernel->barriers[x].arrivals >= 4)
-            kernel->barriers[x].arrivals -= kernel->barriers[x].arrivals / 2;
+            kernel->barriers[x].arrivals -= kernel->barriers[x].arrivals / 4 * 2;
     for (int r = 0; r < MODEL_ROLES && kernel->roles[r].name; r++) {
         model_instruction *const program = kernel->roles[r].program;
         if (kernel->roles[r].warps == 4)

@@ -1,6 +1,6 @@
-/* sm90/forward/paged.h: loader warps of the forward kernel for keys in pages: one loads keys, the
- * other one values. A tile is copied in pieces, which a lane each looks up and copies; values that
- * no row of the unit sees are neither copied nor read (varlen_stored()). */
+/* sm90/forward/paged.h: loader warps of the forward kernel for keys in pages: two load keys, two
+ * values, each every other piece of a tile. Values that no row of the unit sees are neither copied
+ * nor read (varlen_stored()). */
 #ifndef CUDA_SM90_FORWARD_PAGED_H
 #define CUDA_SM90_FORWARD_PAGED_H
 
@@ -45,26 +45,31 @@ template <class Z> ORDO_DEVICE void paged_lose(uint32_t tile, uint32_t lost, int
     __syncwarp();
 }
 
-/* A tile of K, or of V, whose stage is empty. */
-template <class Z, bool VALUES>
-ORDO_DEVICE void paged_copy(const ordo_paged_args &args, const page_piece &piece, int kv_head,
-                            uint32_t at, uint32_t full)
+/* Every other piece of a tile of K, or of V, whose stage is empty. `begin`: the lane of the tile's
+ * first piece. */
+template <class Z, bool VALUES, int HALF>
+ORDO_DEVICE void paged_copy(const ordo_paged_args &args, const page_span &span, int begin,
+                            int kv_head, uint32_t at, uint32_t full)
 {
     const int lane = threadIdx.x % 32, shift = args.copy_shift, bytes = ORDO_LINE_BYTES << shift;
-    const bool mine = lane >= piece.first && lane < piece.end;
-    const uint32_t lost = VALUES ? 0 : __ballot_sync(~0u, mine && piece.lost);
-    const uint32_t copied = __ballot_sync(~0u, mine) & ~lost;
-    if (lost)
-        paged_lose<Z>(at, lost, shift);
+    const uint32_t piece = (uint32_t)(lane - begin);
+    const bool mine = piece < (uint32_t)(Z::COLUMNS >> shift) && lane % 2 == HALF && span.page >= 0;
+    const bool there = mine && (VALUES || span.page < args.pages.count);
+    if (!VALUES) {
+        const uint32_t lost = __ballot_sync(~0u, mine && !there);
+        if (lost)
+            paged_lose<Z>(at, lost >> begin, shift);
+    }
+    const uint32_t copied = __ballot_sync(~0u, there);
     if (lane == 0)
         mbar_expect(full, (uint32_t)(__popc(copied) * Z::PANELS * bytes));
     __syncwarp();
-    if (copied >> lane & 1)
+    if (there)
 #pragma unroll
         for (int panel = 0; panel < Z::PANELS; panel++)
-            tma_load(at + (uint32_t)(panel * Z::COLUMNS * ORDO_LINE_BYTES + lane * bytes),
-                     VALUES ? &args.map.v : &args.map.k, full, panel * ORDO_PANEL_COLUMNS,
-                     piece.from.row, kv_head, piece.from.page, policy_evict_last());
+            tma_load(at + (uint32_t)panel * (Z::COLUMNS * ORDO_LINE_BYTES) + piece * bytes,
+                     VALUES ? &args.map.v : &args.map.k, full, panel * ORDO_PANEL_COLUMNS, span.row,
+                     kv_head, span.page, policy_evict_last());
 }
 
 /* The next unit. Blocks that start late, after those of the kernel beside this one, may find none:
@@ -92,27 +97,29 @@ ORDO_DEVICE void paged_load_queries(const ordo_paged_args &args, const forward_r
     }
 }
 
-/* The warp of keys, which draws units and loads their queries, or that of values. */
-template <int D, bool VALUES> ORDO_DEVICE void paged_load(const ordo_paged_args &args, char *smem)
+/* A loader warp. The first one of keys draws units and loads their queries. */
+template <int D, bool VALUES, int HALF>
+ORDO_DEVICE void paged_load(const ordo_paged_args &args, char *smem)
 {
     using Z = forward_shape<D, D, true, false, true>;
+    constexpr bool DRAWS = !VALUES && HALF == 0;
     const int lane = threadIdx.x % 32;
     const int units = args.issue.heads * args.batch.table[args.batch.sequences].query_tile;
     pipeline_state<Z::STAGES> at;
     at.parity = 1;
-    int ticket = VALUES ? 0 : paged_draw(args);
+    int ticket = DRAWS ? paged_draw(args) : 0;
     auto describe = [&](uint32_t drawn) {
         if (lane == 0 && ticket < units)
             paged_describe<D>(args, ticket, smem, drawn);
         __syncwarp();
     };
-    if (!VALUES)
+    if (DRAWS)
         describe(0);
     for (uint32_t drawn = 0;; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         forward_record *const record = Z::records::of(smem, drawn);
         const forward_stored &stored = *Z::stored::of(smem, drawn);
-        if (VALUES) {
+        if (!DRAWS) {
             mbar_wait(q_full, forward_q_parity<Z>(drawn));
             if (record->head < 0)
                 return;
@@ -128,24 +135,31 @@ template <int D, bool VALUES> ORDO_DEVICE void paged_load(const ordo_paged_args 
         }
         /* Read from the record at each use, to save registers. */
         const int &first = record->first, &last = record->last;
-        auto find = [&](int tile) {
-            return page_find<Z::COLUMNS>(args, args.copy_shift, stored, tile * Z::COLUMNS,
-                                         tile >= first);
+        page_span span;
+        int begin;
+        auto look = [&](int tile) {
+            span = page_span_find<Z::COLUMNS>(args, stored, tile, 1, first);
+            begin = 0;
         };
-        page_piece piece = find(last);
+        look(last);
         for (int tile = last; tile >= first; tile--) {
             const uint32_t full = (VALUES ? Z::V_FULL : Z::K_FULL) + 8 * at.stage;
             const uint32_t to = (VALUES ? Z::V : Z::K) + at.stage * Z::K_BYTES;
             mbar_wait((VALUES ? Z::V_EMPTY : Z::K_EMPTY) + 8 * at.stage, at.parity);
-            paged_copy<Z, VALUES>(args, piece, record->head / args.run.group_heads, to, full);
+            paged_copy<Z, VALUES, HALF>(args, span, begin, record->head / args.run.group_heads, to,
+                                        full);
+            begin += Z::COLUMNS >> args.copy_shift;
             at.advance();
-            if (!VALUES && tile == last) {
+            if (DRAWS && tile == last) {
                 paged_load_queries<Z>(args, record, drawn);
                 ticket = paged_draw(args);
             }
-            if (!VALUES && tile == max(last - 1, first)) /* in the shadow of two tiles */
+            if (DRAWS && tile == max(last - 1, first)) { /* in the shadow of two tiles */
                 describe(drawn + 1);
-            piece = find(tile - 1); /* before its stage is empty: the table's latency is hidden */
+                look(tile - 1);
+            } else if (begin == 32) { /* before its stage is empty: the table's latency is hidden */
+                look(tile - 1);
+            }
         }
     }
 }

@@ -35,6 +35,25 @@ ORDO_DEVICE page_piece page_find(const ordo_paged_args &args, int shift, const U
     return piece;
 }
 
+/* The pieces of some tiles, one of each lane that has one: those of the tile `top`, as many of the
+ * tile `step` before it, and so on. So a table is read once in several tiles. */
+struct page_span {
+    int row, page; /* page: -1 if there is no piece, their number if it has no page */
+};
+
+template <int COLUMNS, class UNIT>
+ORDO_DEVICE page_span page_span_find(const ordo_paged_args &args, const UNIT &unit, int top,
+                                     int step, int first)
+{
+    const int shift = args.copy_shift, pieces = COLUMNS >> shift, lane = threadIdx.x % 32;
+    const int back = lane / pieces, tile = top - back * step;
+    const int column = tile * COLUMNS + (lane - back * pieces << shift);
+    if (tile < first || column + (1 << shift) <= unit.from || column >= unit.to)
+        return { 0, -1 };
+    const ordo_page_row at = ordo_page_row_of(&args.pages, unit.sequence, column);
+    return { at.row, at.page < 0 ? args.pages.count : at.page };
+}
+
 /* Zeros in rows of a tile of V that no row of a unit sees, where a freed page, another sequence or
  * an older tile may have left NaN: those before `from` and from `to` on, counted from the tile's
  * first. For the rest see zero_rows(); `thread`: 0 .. 127. */

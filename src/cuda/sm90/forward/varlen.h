@@ -133,9 +133,13 @@ ORDO_DEVICE void varlen_produce(const ARGS &args, char *smem)
     if constexpr (KIND == FORWARD_PAGES) {
         const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
         if (warp == 0)
-            paged_load<D, false>(args, smem);
+            paged_load<D, false, 0>(args, smem);
         else if (warp == 1)
-            paged_load<D, true>(args, smem);
+            paged_load<D, true, 0>(args, smem);
+        else if (warp == 2)
+            paged_load<D, false, 1>(args, smem);
+        else
+            paged_load<D, true, 1>(args, smem);
     } else if (threadIdx.x < 32 && elect_one()) {
         if constexpr (KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS)
             listed_load<D, DV, KIND == FORWARD_ELEMENTS>(args, smem);
@@ -379,7 +383,7 @@ __global__ void __launch_bounds__(varlen_shape<D, DV, KIND>::THREADS, 1)
     constexpr bool LISTS = KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS;
     constexpr bool PAGED = KIND == FORWARD_PAGES;
     extern __shared__ __align__(1024) char smem[];
-    const int warpgroup = forward_begin<Z>(1, PAGED ? 1 : 0);
+    const int warpgroup = forward_begin<Z>(PAGED ? 2 : 1, PAGED ? 3 : 0);
     if (warpgroup == 0)
         return varlen_produce<D, DV, KIND>(args, smem);
 
