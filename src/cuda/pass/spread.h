@@ -52,11 +52,19 @@ ORDO_HD int32_t ordo_spread_group_bytes(int32_t columns)
     return columns * ORDO_SPREAD_GROUP * 4;
 }
 
-/* Bytes from a group to scores 4 n .. 4 n + 3 of a lane; likewise to its weights, 8 n .. 8 n + 7,
- * which are the words 4 n .. 4 n + 3 of register operands. */
+/* Bytes from a group to scores 4 n .. 4 n + 3 of a lane. */
 ORDO_HD uint32_t ordo_spread_place(int n, int lane)
 {
     return (uint32_t)(n * 32 + lane) * 16;
+}
+
+/* Bytes from a group to the weights of columns 8 n .. 8 n + 7 of a line: a left operand of products
+ * in shared memory, without swizzle. */
+enum { ORDO_SPREAD_CHUNK = 16 * ORDO_SPREAD_GROUP };
+
+ORDO_HD uint32_t ordo_spread_weights(int n, int line)
+{
+    return (uint32_t)(n * ORDO_SPREAD_CHUNK + line * 16);
 }
 
 /* Behind the weights a lane has f32 numbers: of its line and its columns of the tile. */

@@ -35,12 +35,9 @@ typedef struct ordo_cuda_lengths {
  * having one, which a map needs; nothing is copied from it. */
 ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int columns);
 
-/* A map of a bf16 tensor whose boxes are panels of `rows` rows; and one whose boxes have 64, 32 or
- * 16 columns, with the swizzle that is as wide. */
+/* A map of a bf16 tensor whose boxes are panels of `rows` rows. */
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                           ordo_cuda_lengths lengths, int rows);
-ordo_status ordo_cuda_map_slices(CUtensorMap *map, const ordo_cuda_tensor *tensor,
-                                 ordo_cuda_lengths lengths, int columns, int rows);
 
 /* A map of contiguous f32 rows (sequence, row, head, dim) whose boxes are `rows` whole rows; for
  * prefetches. */

@@ -103,11 +103,11 @@ ORDO_DEVICE page_piece decode_find(const ordo_paged_args &args, const decode_rec
 }
 
 /* Tells the consumers of columns that have no page, before they are told of the tile. */
-ORDO_DEVICE void decode_tell(const page_piece &piece, int rows, decode_record *unit)
+ORDO_DEVICE void decode_tell(bool lost, int column, int rows, decode_record *unit)
 {
-    if (piece.lost) {
-        atomicMin(&unit->lost_from, piece.column);
-        atomicMax(&unit->lost_to, piece.column + rows);
+    if (lost) {
+        atomicMin(&unit->lost_from, column);
+        atomicMax(&unit->lost_to, column + rows);
         __threadfence_block();
     }
     __syncwarp();
@@ -253,7 +253,8 @@ ORDO_DEVICE void decode_load(const ordo_paged_args &args, char *smem, int warp)
         for (int tile = unit.last; tile >= unit.first; tile--) {
             if (tile > unit.first)
                 load_k(next);
-            decode_tell(now, GATHER ? 1 : 1 << args.copy_shift, Z::records::of(smem, drawn));
+            decode_tell(now.lost, now.column, GATHER ? 1 : 1 << args.copy_shift,
+                        Z::records::of(smem, drawn));
             load(v_at, Z::V, Z::V_FULL, Z::V_EMPTY, now, args.v, args.v_head_dim, &args.map.v);
             now = next;
             next = decode_find<D, GATHER>(args, unit, tile - 2, warp);

@@ -122,22 +122,18 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 }
 
 /* Long sequences: kernels that start early, each waits for the one before. */
-static ordo_status launch_spread(const ordo_paged_args *decode, const ordo_cuda_tensor *v)
+static ordo_status launch_spread(const ordo_paged_args *args)
 {
-    const ordo_cuda_pages *pages = &decode->pages;
-    const ordo_run *run = &decode->run;
-    const ordo_cuda_lengths stored = { pages->rows, run->kv_heads, pages->count,
-                                       decode->v_head_dim };
-    const spread_instances kernels = spread_instances_of(decode, pages);
+    const ordo_cuda_pages *pages = &args->pages;
+    const ordo_run *run = &args->run;
+    const spread_instances kernels = spread_instances_of(args, pages);
     const int32_t most = (ORDO_SPREAD_UNITS - 1) / run->kv_heads; /* sequences */
-    const int32_t slices = (decode->v_head_dim + ORDO_SPREAD_SLICE - 1) / ORDO_SPREAD_SLICE;
+    const int32_t slices = (args->v_head_dim + ORDO_SPREAD_SLICE - 1) / ORDO_SPREAD_SLICE;
     const unsigned units =
         (unsigned)((run->sequences < most ? run->sequences : most) * run->kv_heads * slices);
     const int64_t runs = (int64_t)pages->spread.slots / ORDO_SPREAD_RUN * run->kv_heads;
-    ordo_paged_args args = *decode;
     int blocks = 0;
     CUDA_TRY(ordo_cuda_blocks(run->workers, INT32_MAX, &blocks));
-    CUDA_TRY(ordo_cuda_map_slices(&args.map.v, v, stored, ORDO_SPREAD_SLICE, 1 << args.copy_shift));
     const struct {
         const ordo_forward_instance *kernel;
         unsigned blocks;
@@ -148,7 +144,7 @@ static ordo_status launch_spread(const ordo_paged_args *decode, const ordo_cuda_
     for (const auto &next : launches) {
         const ordo_cuda_grid grid = { next.blocks, next.kernel->threads, next.kernel->shared_bytes,
                                       ORDO_LAUNCH_EARLY };
-        CUDA_TRY(ordo_cuda_launch(next.kernel->kernel, &args, grid, args.stream));
+        CUDA_TRY(ordo_cuda_launch(next.kernel->kernel, args, grid, args->stream));
     }
     return ORDO_OK;
 }
@@ -177,7 +173,7 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     CUDA_TRY(ordo_forward_clear(pass));
     const bool spread = args.pages.spread.slots > 0;
     if (spread)
-        CUDA_TRY(launch_spread(&args, &pass->v));
+        CUDA_TRY(launch_spread(&args));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   spread ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);

@@ -5,7 +5,7 @@
  *
  *   choose    which sequences are long: pass/spread.h. The others stay with decode.h
  *   scores    S = Q K^T of key tiles, any block any tile, and the largest score of each line
- *   weights   running maxima; P, rounded, as register operands; sums and factors of each tile
+ *   weights   running maxima; P, rounded, as left operands; sums and factors of each tile
  *   values    O of a unit and a slice of the columns of V: the chain alone
  *
  * Arithmetic and its order are those of decode.h, and so are the bits. Each kernel starts early and
@@ -146,7 +146,8 @@ ORDO_DEVICE void spread_weigh(char *group, float scale_log2, float before, float
 #pragma unroll
         for (int x = 0; x < 4; x++)
             words[x] = pack_pair<F16>(s[4 * (4 * n + x)], s[4 * (4 * n + x) + 1]);
-        *(uint4 *)(group + ordo_spread_place(n, lane)) =
+        quad_transpose(words, lane % 4);
+        *(uint4 *)(group + ordo_spread_weights(4 * n + lane % 4, lane / 4)) =
             make_uint4(words[0], words[1], words[2], words[3]);
     }
     const auto put = [&](ordo_spread_number what, float x) {

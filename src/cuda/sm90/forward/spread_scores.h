@@ -41,6 +41,27 @@ template <int D, class F> ORDO_DEVICE void spread_parts(const ordo_paged_args &a
     }
 }
 
+/* A tile of K by the copy engine; `begin`: the lane of its first piece. */
+template <int D>
+ORDO_DEVICE void spread_copy_keys(const ordo_paged_args &args, const page_span &span, int begin,
+                                  int key_head, uint32_t at, uint32_t full, uint64_t policy)
+{
+    using Z = spread_scores_shape<D>;
+    const int lane = threadIdx.x % 32, shift = args.copy_shift;
+    const uint32_t piece = (uint32_t)(lane - begin), bytes = (uint32_t)ORDO_LINE_BYTES << shift;
+    const bool mine = piece < (uint32_t)(Z::COLUMNS >> shift) && span.page >= 0;
+    const uint32_t copied = __ballot_sync(~0u, mine);
+    if (lane == 0)
+        mbar_expect(full, (uint32_t)__popc(copied) * Z::PANELS * bytes);
+    __syncwarp();
+    if (mine)
+#pragma unroll
+        for (int panel = 0; panel < Z::PANELS; panel++)
+            tma_load(at + (uint32_t)panel * (Z::COLUMNS * ORDO_LINE_BYTES) + piece * bytes,
+                     &args.map.k, full, panel * ORDO_PANEL_COLUMNS, span.row, key_head, span.page,
+                     policy);
+}
+
 template <int D, bool GATHER>
 ORDO_DEVICE void spread_load_keys(const ordo_paged_args &args, int warp)
 {
@@ -50,8 +71,15 @@ ORDO_DEVICE void spread_load_keys(const ordo_paged_args &args, int warp)
     to.parity = 1;
     uint32_t drawn = 0;
     spread_parts<D>(args, [&](const decode_record &unit, int tile, int count, int64_t) {
-        page_piece now = decode_find<D, GATHER>(args, unit, tile, warp);
-        page_piece next = decode_find<D, GATHER>(args, unit, tile - 1, warp);
+        page_piece now = {}, next = {}; /* in a gather */
+        page_span span = {};            /* else */
+        int begin = 0;
+        if (GATHER) {
+            now = decode_find<D, true>(args, unit, tile, warp);
+            next = decode_find<D, true>(args, unit, tile - 1, warp);
+        } else {
+            span = page_span_find<Z::COLUMNS>(args, unit, tile, 1, unit.first);
+        }
         if (warp == 0) {
             mbar_wait(Z::Q_EMPTY, drawn & 1 ^ 1);
             decode_load_q<D>(args, unit, Z::Q, Z::Q_FULL, policy);
@@ -60,12 +88,18 @@ ORDO_DEVICE void spread_load_keys(const ordo_paged_args &args, int warp)
         for (int n = 0; n < count; n++, to.advance()) {
             const uint32_t at = Z::K + to.stage * Z::K_BYTES, full = Z::K_FULL + 8 * to.stage;
             mbar_wait(Z::K_EMPTY + 8 * to.stage, to.parity);
-            if (GATHER)
+            if (GATHER) {
                 decode_gather<D>(now, unit.key_head, args.k, args.head_dim, at, full, warp);
-            else
-                decode_copy<D>(args, now, unit.key_head, &args.map.k, at, full, policy);
-            now = next;
-            next = decode_find<D, GATHER>(args, unit, tile - n - 2, warp);
+                now = next;
+                next = decode_find<D, true>(args, unit, tile - n - 2, warp);
+                continue;
+            }
+            spread_copy_keys<D>(args, span, begin, unit.key_head, at, full, policy);
+            begin += Z::COLUMNS >> args.copy_shift;
+            if (begin == 32) { /* before its stage is empty: the table's latency is hidden */
+                begin = 0;
+                span = page_span_find<Z::COLUMNS>(args, unit, tile - n - 1, 1, unit.first);
+            }
         }
     });
 }

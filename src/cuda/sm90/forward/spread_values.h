@@ -1,8 +1,8 @@
 /* sm90/forward/spread_values.h: the products of long sequences: spread.h. A block has a slice of
- * the columns of V of one unit. The lines, at most 16, are the first warp's: other warps multiply
- * zeros. A change of a line's largest score is rare; only then the products are waited for, so that
- * O can be multiplied. Else those of a tile are issued while those of the tile before run, from two
- * sets of registers by turns. */
+ * the columns of V of one unit. The lines, at most 16, are the first warp's: the left operand of
+ * 64 lines goes on into what lies behind them in shared memory, and other rows of O are not used. A
+ * change of a line's largest score is rare; only then the products are waited for, so that O can be
+ * multiplied. Else those of two tiles are under way. */
 #ifndef CUDA_SM90_FORWARD_SPREAD_VALUES_H
 #define CUDA_SM90_FORWARD_SPREAD_VALUES_H
 
@@ -14,13 +14,14 @@ template <int COLUMNS_> struct spread_values_shape {
         LINE_BYTES = 2 * ORDO_SPREAD_SLICE,
         V_BYTES = COLUMNS * LINE_BYTES,
         RECORD_BYTES = COLUMNS * ORDO_SPREAD_GROUP * 2 + 4 * 32 * ORDO_SPREAD_NUMBERS,
-        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 512,
+        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 1536,
         STAGE_BYTES = V_BYTES + SPREAD_GROUPS * RECORD_BYTES,
         STAGES = ROOM / STAGE_BYTES < 16 ? ROOM / STAGE_BYTES : 16,
-        /* shared memory */
-        V = ORDO_SMEM_BASE,
-        WEIGHTS = V + STAGES * V_BYTES,
-        FULL = WEIGHTS + STAGES * SPREAD_GROUPS * RECORD_BYTES,
+        FLIGHT = 2, /* tiles whose products are under way */
+        /* shared memory: behind the weights is enough for the other lines of the last ones */
+        WEIGHTS = ORDO_SMEM_BASE,
+        V = (WEIGHTS + STAGES * SPREAD_GROUPS * RECORD_BYTES + 1023) / 1024 * 1024,
+        FULL = V + STAGES * V_BYTES,
         EMPTY = FULL + 8 * STAGES,
         UNIT = EMPTY + 8 * STAGES, /* a decode_record */
         END = UNIT + (int)sizeof(decode_record),
@@ -32,7 +33,17 @@ template <int COLUMNS_> struct spread_values_shape {
                                      : 3
     };
     static_assert((int)END <= (int)ORDO_SMEM_MOST && (int)UNIT % 8 == 0, "shared memory");
+    static_assert((int)STAGES * V_BYTES >= 8 * RECORD_BYTES, "lines behind the last weights");
+    static_assert((int)STAGES > (int)FLIGHT, "a stage is loaded while products are under way");
 };
+
+/* Slice k of 16 of a tile's weights. */
+template <class Z> ORDO_DEVICE uint64_t spread_left(uint32_t weights, int k)
+{
+    const uint32_t at = weights + ordo_spread_weights(2 * k, 0);
+    return (uint64_t)((uint32_t)Z::RECORD_BYTES >> 4) << 32 |
+           ordo_descriptor_low(at, ORDO_SPREAD_CHUNK);
+}
 
 /* Slice k of 16 lines of a tile of values, whose lines are the products' k. */
 template <class Z> ORDO_DEVICE uint64_t spread_slice(uint32_t tile, int k)
@@ -48,18 +59,45 @@ template <class Z> ORDO_DEVICE uint32_t spread_chunk(int line, int chunk)
     return at + (uint32_t)(chunk * 16 ^ (at >> 3 & (Z::LINE_BYTES - 16)));
 }
 
-/* A tile's columns of a slice by the copy engine, as decode_copy() has it. */
+/* Element of a tensor at which a lane's piece begins: SPREAD_NOWHERE if it has none, SPREAD_LOST if
+ * that has no page. */
+enum { SPREAD_NOWHERE = -2, SPREAD_LOST = -1 };
+
 template <class Z>
-ORDO_DEVICE void spread_copy(const ordo_paged_args &args, const page_piece &piece, int key_head,
-                             int slice, uint32_t at, uint32_t full, uint64_t policy)
+ORDO_DEVICE int64_t spread_find(const ordo_paged_args &args, const decode_record &unit, int top)
 {
-    const int lane = threadIdx.x % 32, bytes = Z::LINE_BYTES << args.copy_shift;
-    if (lane == 0)
-        mbar_expect(full, (uint32_t)(max(0, piece.end - piece.first) * bytes));
-    __syncwarp();
-    if (lane >= piece.first && lane < piece.end)
-        tma_load(at + (uint32_t)(lane * bytes), &args.map.v, full, slice * ORDO_SPREAD_SLICE,
-                 piece.from.row, key_head, piece.from.page, policy);
+    const page_span span = page_span_find<Z::COLUMNS>(args, unit, top, DECODE_LOADERS, unit.first);
+    const ordo_cuda_tensor &x = args.v;
+    return span.page < 0 ? SPREAD_NOWHERE
+           : span.page == args.pages.count
+               ? SPREAD_LOST
+               : span.page * x.sequence + span.row * x.row + unit.key_head * x.head;
+}
+
+/* The columns of a slice of tile number `tile`, 16 bytes per thread: the copy engine takes three
+ * cycles for a line, however short. `from`: spread_find(), of which lane `begin` has the first
+ * piece. What has no page is told of, and zeros. */
+template <class Z>
+ORDO_DEVICE void spread_copy(const ordo_paged_args &args, int64_t from, int begin,
+                             decode_record *unit, int tile, int slice, uint32_t at, uint32_t full)
+{
+    enum { CHUNKS = Z::LINE_BYTES / 16, LINES = 32 / CHUNKS };
+    static_assert((int)LINES <= 16, "those of a step are of one piece");
+    const int lane = threadIdx.x % 32, shift = args.copy_shift, piece = lane - begin;
+    const int column = slice * ORDO_SPREAD_SLICE + lane % CHUNKS * 8;
+    decode_tell(from == SPREAD_LOST && (uint32_t)piece < (uint32_t)(Z::COLUMNS >> shift),
+                tile * Z::COLUMNS + piece * (1 << shift), 1 << shift, unit);
+#pragma unroll 4
+    for (int first = 0; first < Z::COLUMNS; first += LINES) {
+        const int64_t start = __shfl_sync(~0u, from, begin + (first >> shift));
+        const int line = first + lane / CHUNKS;
+        const bool there = start >= 0 && column < args.v_head_dim;
+        const int64_t element = start + (line & ((1 << shift) - 1)) * args.v.row + column;
+        if (start != SPREAD_NOWHERE)
+            async_copy(at + spread_chunk<Z>(line, lane % CHUNKS),
+                       (const uint16_t *)args.v.data + (there ? element : 0), there ? 16 : 0);
+    }
+    async_arrive(full);
 }
 
 /* A warp's quarter of them, as decode_gather() has it. */
@@ -94,10 +132,15 @@ ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *
     enum { STEP = GATHER ? 1 : (int)DECODE_LOADERS };
     const int lane = threadIdx.x % 32, groups = args.pages.spread.lines / ORDO_SPREAD_GROUP;
     const int quarter = GATHER ? warp : 0, last = unit->last, tiles = last - unit->first + 1;
-    const uint64_t policy = policy_evict_first();
-    int n = GATHER ? 0 : warp;
-    page_piece now = decode_find<D, GATHER>(args, *unit, last - n, quarter);
-    page_piece next = decode_find<D, GATHER>(args, *unit, last - n - STEP, quarter);
+    int n = GATHER ? 0 : warp, begin = 0;
+    page_piece now = {}, next = {}; /* in a gather */
+    int64_t from = 0;               /* else */
+    if (GATHER) {
+        now = decode_find<D, true>(args, *unit, last, quarter);
+        next = decode_find<D, true>(args, *unit, last - 1, quarter);
+    } else {
+        from = spread_find<Z>(args, *unit, last - n);
+    }
     fence_global_to_async(); /* the weights were stored by ordinary stores */
     for (; n < tiles; n += STEP) {
         const uint32_t stage = (uint32_t)n % Z::STAGES, full = Z::FULL + 8 * stage;
@@ -111,13 +154,19 @@ ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *
                                             slot + n, r),
                           Z::RECORD_BYTES, full);
         }
-        decode_tell(now, GATHER ? 1 : 1 << args.copy_shift, unit);
-        if (GATHER)
+        if (GATHER) {
+            decode_tell(now.lost, now.column, 1, unit);
             spread_gather<Z>(args, now, unit->key_head, slice, at, full, warp);
-        else
-            spread_copy<Z>(args, now, unit->key_head, slice, at, full, policy);
-        now = next;
-        next = decode_find<D, GATHER>(args, *unit, last - n - 2 * STEP, quarter);
+            now = next;
+            next = decode_find<D, true>(args, *unit, last - n - 2, quarter);
+            continue;
+        }
+        spread_copy<Z>(args, from, begin, unit, last - n, slice, at, full);
+        begin += Z::COLUMNS >> args.copy_shift;
+        if (begin == 32) { /* before its stage is empty: the table's latency is hidden */
+            begin = 0;
+            from = spread_find<Z>(args, *unit, last - n - STEP);
+        }
     }
 }
 
@@ -137,23 +186,15 @@ struct spread_lines {
     float sum[SPREAD_GROUPS], max[SPREAD_GROUPS], shrink[SPREAD_GROUPS];
 };
 
-/* The weights of a tile as register operands, and the sums with them. */
-template <class Z, int N>
-ORDO_DEVICE void spread_take(uint32_t (&p)[N], spread_lines &lines, uint32_t record, int groups)
+/* The sums with a tile's weights. Returns whether O is to be multiplied. */
+template <class Z> ORDO_DEVICE bool spread_take(spread_lines &lines, uint32_t record, int groups)
 {
     const int lane = threadIdx.x % 32;
+    bool shrinks = false;
 #pragma unroll
     for (int r = 0; r < SPREAD_GROUPS; r++, record += Z::RECORD_BYTES) {
         if (r >= groups)
             break;
-#pragma unroll
-        for (int n = 0; n < N / 8; n++) {
-            const int4 x = load_shared_int4(record + ordo_spread_place(n, lane));
-            p[8 * n + r] = (uint32_t)x.x;
-            p[8 * n + 2 + r] = (uint32_t)x.y;
-            p[8 * n + 4 + r] = (uint32_t)x.z;
-            p[8 * n + 6 + r] = (uint32_t)x.w;
-        }
         const auto number = [&](ordo_spread_number what) {
             return __int_as_float(
                 load_shared(record + ordo_spread_number_place(Z::COLUMNS, what, lane)));
@@ -161,7 +202,9 @@ ORDO_DEVICE void spread_take(uint32_t (&p)[N], spread_lines &lines, uint32_t rec
         lines.shrink[r] = number(ORDO_SPREAD_SHRINK);
         lines.sum[r] = fmaf(lines.sum[r], lines.shrink[r], number(ORDO_SPREAD_SUM));
         lines.max[r] = number(ORDO_SPREAD_MAX);
+        shrinks |= lines.shrink[r] != 1.0f;
     }
+    return __any_sync(~0u, shrinks);
 }
 
 /* Divides O by the row sums, rounds and stores it; the first slice's block stores lse. */
@@ -202,7 +245,7 @@ __global__ void __launch_bounds__(decode_threads<true>, 1)
     const ordo_cuda_spread &spread = args.pages.spread;
     block_begin([] {
         for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::FULL + 8 * s, 1 + (GATHER ? 32 * DECODE_LOADERS : 1));
+            mbar_init(Z::FULL + 8 * s, 1 + 32 * (GATHER ? DECODE_LOADERS : 1));
             mbar_init(Z::EMPTY + 8 * s, 4);
         }
     });
@@ -227,31 +270,24 @@ __global__ void __launch_bounds__(decode_threads<true>, 1)
     const int tiles = unit.last - unit.first + 1, from = unit.from, to = unit.to;
     spread_lines lines;
     float o[ORDO_SPREAD_SLICE / 2];
-    uint32_t even[COLUMNS / 4], odd[COLUMNS / 4]; /* weights; zeros in other warps */
-#pragma unroll
-    for (int i = 0; i < ORDO_SPREAD_SLICE / 2; i++)
-        o[i] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < COLUMNS / 4; i++)
-        even[i] = odd[i] = 0;
+    clear(o);
 #pragma unroll
     for (int r = 0; r < SPREAD_GROUPS; r++) {
         lines.sum[r] = 0.0f;
         lines.max[r] = -INFINITY;
         lines.shrink[r] = 1.0f;
     }
-    pipeline_state<Z::STAGES> now;
-    uint32_t last = 0; /* the stage before */
-    int n = 0, begin = unit.last * COLUMNS;
-    auto step = [&](uint32_t(&p)[COLUMNS / 4]) {
+    pipeline_state<Z::STAGES> now, done;
+    int begin = unit.last * COLUMNS;
+#pragma unroll 1
+    for (int n = 0; n < tiles; n++, begin -= COLUMNS, now.advance()) {
         const uint32_t v = Z::V + now.stage * Z::V_BYTES;
+        const uint32_t weights = Z::WEIGHTS + now.stage * SPREAD_GROUPS * Z::RECORD_BYTES;
         mbar_wait(Z::FULL + 8 * now.stage, now.parity);
-        if (GATHER)
-            fence_shared_to_async();
+        fence_shared_to_async();
         if (begin < from || begin + COLUMNS > to)
             spread_zero<Z>(v, from - begin, to - begin);
-        spread_take<Z>(p, lines, Z::WEIGHTS + now.stage * SPREAD_GROUPS * Z::RECORD_BYTES, groups);
-        if (__any_sync(~0u, lines.shrink[0] != 1.0f || lines.shrink[1] != 1.0f)) {
+        if (spread_take<Z>(lines, weights, groups)) {
             wgmma_wait<0>();
             wgmma_pin(o);
 #pragma unroll
@@ -261,21 +297,13 @@ __global__ void __launch_bounds__(decode_threads<true>, 1)
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < COLUMNS / 16; k++)
-            wgmma_rs<F16, 1>(o, p + 4 * k, spread_slice<Z>(v, k), 1);
+            wgmma_ss<F16, 0, 1>(o, spread_left<Z>(weights, k), spread_slice<Z>(v, k), 1);
         wgmma_commit();
-        wgmma_wait<1>(); /* the products before are done */
-        if (n > 0)
-            mbar_arrive_warp(Z::EMPTY + 8 * last, lane);
-        last = now.stage;
-        now.advance();
-        begin -= COLUMNS;
-        n++;
-    };
-#pragma unroll 1
-    while (n < tiles) { /* the weights of products under way stay in their registers */
-        step(even);
-        if (n < tiles)
-            step(odd);
+        wgmma_wait<Z::FLIGHT>();
+        if (n >= Z::FLIGHT) {
+            mbar_arrive_warp(Z::EMPTY + 8 * done.stage, lane);
+            done.advance();
+        }
     }
     wgmma_wait<0>();
     wgmma_pin(o);
