@@ -103,6 +103,32 @@ ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths 
                       rows, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
+bool ordo_cuda_bias_maps(const ordo_cuda_pass *pass)
+{
+    const ordo_cuda_bias *bias = &pass->bias;
+    const int64_t width = bias->f32 ? 4 : 2, steps = bias->row | bias->head | bias->sequence;
+    return (((int64_t)(uintptr_t)bias->data | steps * width) & 15) == 0 && bias->head >= 0 &&
+           bias->sequence >= 0 && pass->run.band.kv_len > 0 && bias->row >= pass->run.band.kv_len;
+}
+
+ordo_status ordo_cuda_map_bias(CUtensorMap *map, const ordo_cuda_pass *pass)
+{
+    const ordo_cuda_bias *bias = &pass->bias;
+    const int64_t width = bias->f32 ? 4 : 2, row = bias->row * width, head = bias->head * width,
+                  sequence = bias->sequence * width;
+    const ordo_band *all = &pass->run.band;
+    /* A shared axis has one coordinate. */
+    const ordo_cuda_lengths lengths = { all->q_len,
+                                        head ? pass->run.kv_heads * pass->run.group_heads : 1,
+                                        sequence ? pass->run.sequences : 1, (int)all->kv_len };
+    const cuuint64_t stride[3] = { (cuuint64_t)row, (cuuint64_t)(head ? head : row),
+                                   (cuuint64_t)(sequence ? sequence : row) };
+    return encode_map(
+        map, bias->f32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        (void *)bias->data, lengths, stride, (int)(ORDO_LINE_BYTES / width), 64,
+        CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
 ordo_status ordo_cuda_blocks(int32_t workers, int64_t units, int *blocks)
 {
     int device = 0, processors = 0;

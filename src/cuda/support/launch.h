@@ -39,6 +39,11 @@ ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int c
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                           ordo_cuda_lengths lengths, int rows);
 
+/* Whether the copy engine can read a bias; and its map then, in boxes of 64 rows and 128 bytes,
+ * with the swizzle as wide. */
+bool ordo_cuda_bias_maps(const ordo_cuda_pass *pass);
+ordo_status ordo_cuda_map_bias(CUtensorMap *map, const ordo_cuda_pass *pass);
+
 /* A map of contiguous f32 rows (sequence, row, head, dim) whose boxes are `rows` whole rows; for
  * prefetches. */
 ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows);

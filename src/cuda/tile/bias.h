@@ -5,6 +5,7 @@
 #include "base/bias.h"
 #include "cuda/pass/pass.h"
 #include "cuda/tile/score.h"
+#include "cuda/tile/swizzle.h"
 
 /* Where the bias of (sequence, query head) begins, in elements. */
 ORDO_DEVICE int64_t bias_at(const ordo_cuda_bias &bias, int32_t sequence, int32_t head)
@@ -67,6 +68,21 @@ ORDO_DEVICE void bias_add(float &score, float bias, float slope)
         : "f"(bias), "f"(slope), "f"(ORDO_BIAS_LEAST));
 }
 
+/* The same for a bias that hides nothing. */
+ORDO_DEVICE void bias_add_seen(float &score, float bias, float slope)
+{
+    asm("fma.rn.f32 %0, %1, %2, %0;" : "+f"(score) : "f"(bias), "f"(slope));
+}
+
+/* The smaller of both halves, in each half. */
+template <bool F16> ORDO_DEVICE void pair_least(uint32_t &least, uint32_t pair)
+{
+    if (F16)
+        asm("min.f16x2 %0, %0, %1;" : "+r"(least) : "r"(pair));
+    else
+        asm("min.bf16x2 %0, %0, %1;" : "+r"(least) : "r"(pair));
+}
+
 /* The biases of a thread's N scores of a tile whose rows are queries, in turns: each has as many as
  * WORDS hold, of which pairs of halves take one for two. */
 template <bool F16, int N, int WORDS> struct bias_words {
@@ -108,6 +124,63 @@ template <bool F16, int N, int WORDS> struct bias_words {
                 bias_load_half(word[x - FROM], half[x / 2 % 2] + 16 * (x / 4) + 2 * (x % 2),
                                8 * (x / 4) + x % 2 < columns);
         }
+    }
+
+    /* Reads those of a turn from a stage that the copy engine filled: 64 rows, in two boxes of 128
+     * bytes of each with the swizzle. */
+    __device__ __forceinline__ void load_stage(const ordo_cuda_bias &bias, uint32_t stage)
+    {
+        enum { BOX = 64 * ORDO_LINE_BYTES };
+        static_assert(WORDS == 32, "a stage has the words of a turn");
+        const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        if (bias.f32) {
+            const uint32_t row = warp * 16 + lane / 4;
+            const uint32_t line =
+                stage + row * ORDO_LINE_BYTES + ((lane % 4 / 2 ^ row % 8) * 16) + lane % 2 * 8;
+#pragma unroll
+            for (int x = 0; x < WORDS; x += 2) {
+                int32_t pair[2];
+                load_shared2((line ^ x / 4 % 4 * 32) + x / 16 * BOX +
+                                 x / 2 % 2 * (8 * ORDO_LINE_BYTES),
+                             pair[0], pair[1]);
+                word[x] = (uint32_t)pair[0];
+                word[x + 1] = (uint32_t)pair[1];
+            }
+        } else {
+            const uint32_t line = stage + ordo_store_offset(64, (int)warp, (int)lane, 0);
+#pragma unroll
+            for (int k = 0; k < WORDS / 4; k++)
+                load_matrix4(ordo_store_slice(line, 64, k), word[4 * k], word[4 * k + 1],
+                             word[4 * k + 2], word[4 * k + 3]);
+        }
+    }
+
+    /* The least bias of turn TURN, or 0. */
+    template <int TURN> __device__ __forceinline__ float least(const ordo_cuda_bias &bias) const
+    {
+        if (!bias.f32 && bias.pairs) {
+            uint32_t pair = 0;
+#pragma unroll
+            for (int x = TURN * WORDS; x < (TURN + 1) * WORDS && x < N / 2; x++)
+                pair_least<F16>(pair, word[x - TURN * WORDS]);
+            return fminf(pair_low<F16>(pair), pair_high<F16>(pair));
+        }
+        float all[2] = { 0.0f, 0.0f };
+        each<TURN>(bias, [&](int i, float x) { all[i % 2] = fminf(all[i % 2], x); });
+        return fminf(all[0], all[1]);
+    }
+
+    /* Adds those of turn TURN to scores: -inf where they hide. Most hide nothing. */
+    template <int TURN>
+    __device__ __forceinline__ void add(float (&s)[N], const ordo_cuda_bias &bias,
+                                        float slope) const
+    {
+        each<TURN>(bias, [&](int i, float x) { bias_add_seen(s[i], x, slope); });
+        if (__any_sync(~0u, least<TURN>(bias) < ORDO_BIAS_LEAST))
+            each<TURN>(bias, [&](int i, float x) {
+                if (x < ORDO_BIAS_LEAST)
+                    s[i] = -INFINITY;
+            });
     }
 
     /* Calls f(score, bias) for those of turn TURN. */

@@ -31,6 +31,12 @@ struct ordo_paged_args : ordo_forward_args {
         copy_shift; /* keys of one copy, as a power of 2: divide those of a page and of a tile */
 };
 
+/* Of kernels with a bias. `staged`: it has a map, of boxes of 64 rows and 128 bytes. */
+struct ordo_forward_bias_args : ordo_forward_args {
+    CUtensorMap map_bias;
+    bool staged;
+};
+
 /* Columns of V that a block of the last kernel in spread.h multiplies. */
 enum { ORDO_SPREAD_SLICE = 32 };
 

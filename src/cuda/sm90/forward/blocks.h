@@ -20,11 +20,11 @@ template <int D, int DV, bool ELEMENTS>
 ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char *smem,
                                  uint32_t drawn)
 {
-    using Z = forward_shape<D, DV, true, true>;
+    using Z = forward_shape<D, DV, true, FORWARD_LISTS>;
     const ordo_cuda_block_mask &blocks = args.blocks;
     forward_record *const to = Z::records::of(smem, drawn);
     forward_listed *const more = Z::listed::of(smem, drawn);
-    const ordo_forward_place place = forward_describe<D, DV, true>(args, ticket, to);
+    const ordo_forward_place place = forward_describe<D, DV, FORWARD_LISTS>(args, ticket, to);
     const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
     const int64_t row = ordo_blocks_row_at(&blocks, place.head,
@@ -134,7 +134,7 @@ ORDO_DEVICE void listed_mask(float (&s)[N], const ordo_forward_args &args,
 template <int D, int DV, bool ELEMENTS>
 ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
 {
-    using Z = forward_shape<D, DV, true, true>;
+    using Z = forward_shape<D, DV, true, FORWARD_LISTS>;
     const int units = forward_units<true>(args);
     uint32_t drawn = 0, loaded = 0; /* units and key tiles so far */
     if ((int)blockIdx.x < units)

@@ -84,12 +84,12 @@ template <class Z> ORDO_DEVICE void forward_release_q(uint32_t q_stage, int mine
 }
 
 /* Divides O by the row sums, rounds and stores it. */
-template <int D, int DV, bool VARLEN, bool F16, bool BLOCKS = false>
+template <int D, int DV, bool VARLEN, bool F16, forward_kind KIND = FORWARD_BAND>
 ORDO_DEVICE void forward_epilogue(const ordo_forward_args &args, const char *smem,
                                   float (&o)[DV / 2], const forward_weights &rows,
                                   const forward_end &end, int mine)
 {
-    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
+    using Z = forward_shape<D, DV, VARLEN, KIND>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const uint32_t o_at = Z::O + end.o_buffer * Z::Q_BYTES + mine * 64 * ORDO_LINE_BYTES;

@@ -11,10 +11,10 @@
 template <int D>
 ORDO_DEVICE void paged_describe(const ordo_paged_args &args, int ticket, char *smem, uint32_t drawn)
 {
-    using Z = forward_shape<D, D, true, false, true>;
+    using Z = forward_shape<D, D, true, FORWARD_PAGES>;
     forward_record *const to = Z::records::of(smem, drawn);
     forward_stored *const more = Z::stored::of(smem, drawn);
-    const int sequence = forward_describe<D, D, false, true>(args, ticket, to).sequence;
+    const int sequence = forward_describe<D, D, FORWARD_PAGES>(args, ticket, to).sequence;
     const int queries = min((int)Z::ROWS, to->q_len - to->row);
     const int start = args.pages.starts ? min(max(0, args.pages.starts[sequence]), to->kv_len) : 0;
     const int from = max(start, to->row + to->low);
@@ -101,7 +101,7 @@ ORDO_DEVICE void paged_load_queries(const ordo_paged_args &args, const forward_r
 template <int D, bool VALUES, int HALF>
 ORDO_DEVICE void paged_load(const ordo_paged_args &args, char *smem)
 {
-    using Z = forward_shape<D, D, true, false, true>;
+    using Z = forward_shape<D, D, true, FORWARD_PAGES>;
     constexpr bool DRAWS = !VALUES && HALF == 0;
     const int lane = threadIdx.x % 32;
     const int units = args.issue.heads * args.batch.table[args.batch.sequences].query_tile;

@@ -56,14 +56,15 @@ struct forward_stored {
     int32_t from, to;      /* columns that a row of the unit may see */
 };
 
-/* D: columns of queries and keys; DV: of values and outputs. BLOCKS: with a block mask or a bias;
- * PAGED: with keys in pages. */
-template <int D, int DV, bool VARLEN, bool BLOCKS = false, bool PAGED = false>
-struct forward_shape {
+/* D: columns of queries and keys; DV: of values and outputs. */
+template <int D, int DV, bool VARLEN, forward_kind KIND = FORWARD_BAND> struct forward_shape {
     enum {
+        LISTS = KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS,
+        PAGED = KIND == FORWARD_PAGES,
+        BIAS = KIND == FORWARD_BIAS,
         /* Under a block mask the rows of a block: others would walk what only some of them see.
          * With a bias two warpgroups, which have more registers than three. */
-        ROWS = BLOCKS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
+        ROWS = LISTS || BIAS ? (int)ORDO_BLOCK : (int)ORDO_SM90_FORWARD_Q(D),
         COLUMNS = ORDO_SM90_FORWARD_K(D),
         CONSUMERS = ROWS / 64,    /* warpgroups */
         STAGES = D == 64 ? 4 : 2, /* each of K and V */
@@ -84,9 +85,13 @@ struct forward_shape {
         O_BYTES = ROWS * DV * 2,
         K_BYTES = COLUMNS * D * 2,
         V_BYTES = COLUMNS * DV * 2,
-        /* What there is room for beside K and V: O in a buffer of its own, else in Q's place; two
-         * buffers of Q, else one. */
-        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 1024 - STAGES * (K_BYTES + V_BYTES),
+        /* A warpgroup's tile of a bias: in 16 bits a stage, in 32 the two stages. */
+        BIAS_STAGES = 2,
+        BIAS_BYTES = BIAS ? 64 * COLUMNS * 2 : 0, /* a stage */
+        BIASES_BYTES = CONSUMERS * BIAS_STAGES * BIAS_BYTES,
+        /* What there is room for beside K, V and a bias: O in a buffer of its own, else in Q's
+         * place; two buffers of Q, else one. */
+        ROOM = ORDO_SMEM_MOST - ORDO_SMEM_BASE - 1024 - STAGES * (K_BYTES + V_BYTES) - BIASES_BYTES,
         O_IN_Q = 2 * Q_BYTES + O_BYTES > ROOM,
         Q_STAGES = O_IN_Q && 2 * Q_BYTES > ROOM ? 1 : 2,
         /* A record is read longer than the Q it came with: that of unit n + 4 is written after the
@@ -96,18 +101,22 @@ struct forward_shape {
         Q = ORDO_SMEM_BASE,
         K = Q + Q_STAGES * Q_BYTES,
         V = K + STAGES * K_BYTES,
-        O = O_IN_Q ? Q : V + STAGES * V_BYTES,
-        Q_FULL = V + STAGES * V_BYTES + (O_IN_Q ? 0 : O_BYTES), /* barriers, 8 bytes each */
+        BIASES = V + STAGES * V_BYTES,
+        O = O_IN_Q ? Q : BIASES + BIASES_BYTES,
+        Q_FULL = BIASES + BIASES_BYTES + (O_IN_Q ? 0 : O_BYTES), /* barriers, 8 bytes each */
         Q_EMPTY = Q_FULL + 16,
         K_FULL = Q_EMPTY + 16,
         K_EMPTY = K_FULL + 8 * STAGES,
         V_FULL = K_EMPTY + 8 * STAGES,
         V_EMPTY = V_FULL + 8 * STAGES,
-        SLOT = V_EMPTY + 8 * STAGES, /* the units that the two Q belong to: slots or records */
+        BIAS_FULL = V_EMPTY + 8 * STAGES,
+        BIAS_EMPTY = BIAS_FULL + (BIAS ? 8 * CONSUMERS * BIAS_STAGES : 0),
+        SLOT = BIAS_EMPTY + (BIAS ? 8 * CONSUMERS * BIAS_STAGES
+                                  : 0), /* the units that the two Q belong to: slots or records */
         LISTED = SLOT + (VARLEN ? RECORDS * (int)sizeof(forward_record)
                                 : 2 * (int)sizeof(forward_slot)), /* block masks: and more */
-        TILE = LISTED + (BLOCKS ? RECORDS * (int)sizeof(forward_listed) : 0),
-        STORED = TILE + (BLOCKS ? 4 * STAGES : 0), /* a word per stage of K; pages: and more */
+        TILE = LISTED + (LISTS ? RECORDS * (int)sizeof(forward_listed) : 0),
+        STORED = TILE + (LISTS ? 4 * STAGES : 0), /* a word per stage of K; pages: and more */
         END = STORED + (PAGED ? RECORDS * (int)sizeof(forward_stored) : 0),
         BYTES = END - ORDO_SMEM_BASE
     };
@@ -136,6 +145,10 @@ template <class Z> ORDO_DEVICE int forward_begin(uint32_t loads = 1, uint32_t fo
             mbar_init(Z::V_FULL + 8 * s, loads);
             mbar_init(Z::K_EMPTY + 8 * s, 4 * Z::CONSUMERS);
             mbar_init(Z::V_EMPTY + 8 * s, 4 * Z::CONSUMERS);
+        }
+        for (int s = 0; s < (Z::BIAS ? Z::CONSUMERS * Z::BIAS_STAGES : 0); s++) {
+            mbar_init(Z::BIAS_FULL + 8 * s, 1);
+            mbar_init(Z::BIAS_EMPTY + 8 * s, 4);
         }
     });
     grid_let_next(); /* the repair: it waits by itself */
@@ -174,15 +187,15 @@ template <bool VARLEN> ORDO_DEVICE int forward_units(const ordo_forward_args &ar
     return args.units;
 }
 
-template <int D, int DV, bool BLOCKS = false, bool PAGED = false>
+template <int D, int DV, forward_kind KIND = FORWARD_BAND>
 ORDO_DEVICE ordo_forward_place forward_describe(const ordo_forward_args &args, int ticket,
                                                 forward_record *to)
 {
-    using Z = forward_shape<D, DV, true, BLOCKS, PAGED>;
+    using Z = forward_shape<D, DV, true, KIND>;
     ordo_forward_place place;
     if (args.batch.table) {
         place = ordo_forward_issue_ragged(&args.issue, &args.batch,
-                                          PAGED ? ORDO_BEFORE_QUERY : ORDO_BEFORE_FORWARD, D,
+                                          Z::PAGED ? ORDO_BEFORE_QUERY : ORDO_BEFORE_FORWARD, D,
                                           args.run.group_heads, ticket);
     } else {
         const ordo_forward_unit unit = ordo_forward_issue(&args.issue, ticket);
@@ -238,17 +251,46 @@ ORDO_DEVICE forward_from forward_loads(const ordo_forward_args &args, int ticket
              unit.head / args.issue.heads, 0, unit.keys - 1 };
 }
 
-template <int D, int DV, bool VARLEN, bool BLOCKS = false>
-ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
+/* The next tile of a bias, of every warpgroup. `pieces`: how many a warpgroup has been given. */
+template <class Z>
+ORDO_DEVICE void forward_load_bias(const ordo_forward_bias_args &args, const forward_record &record,
+                                   int tile, uint32_t &pieces)
 {
-    using Z = forward_shape<D, DV, VARLEN, BLOCKS>;
+    enum { BOX = 64 * ORDO_LINE_BYTES, BOXES = Z::BIAS_BYTES / BOX };
+    const int columns = ORDO_LINE_BYTES / (args.bias.f32 ? 4 : 2);
+    const int head = args.bias.head ? record.head : 0;
+    const int sequence = args.bias.sequence ? record.batch : 0;
+    const uint64_t policy = args.bias.head ? policy_evict_first() : policy_evict_last();
+#pragma unroll 1
+    for (int mine = 0; mine < Z::CONSUMERS; mine++) {
+        uint32_t n = pieces;
+#pragma unroll 1
+        for (int box = 0; box * columns < Z::COLUMNS; n++) {
+            const uint32_t stage = mine * Z::BIAS_STAGES + n % Z::BIAS_STAGES;
+            mbar_wait(Z::BIAS_EMPTY + 8 * stage, (n / Z::BIAS_STAGES & 1) ^ 1);
+            mbar_expect(Z::BIAS_FULL + 8 * stage, Z::BIAS_BYTES);
+#pragma unroll
+            for (int b = 0; b < BOXES; b++, box++)
+                tma_load(Z::BIASES + stage * Z::BIAS_BYTES + b * BOX, &args.map_bias,
+                         Z::BIAS_FULL + 8 * stage, tile * Z::COLUMNS + box * columns,
+                         record.row + mine * 64, head, sequence, policy);
+        }
+    }
+    pieces += args.bias.f32 ? 2 : 1;
+}
+
+template <int D, int DV, bool VARLEN, forward_kind KIND = FORWARD_BAND, class ARGS>
+ORDO_DEVICE void forward_load(const ARGS &args, char *smem)
+{
+    using Z = forward_shape<D, DV, VARLEN, KIND>;
     const uint64_t evict_last = policy_evict_last(), evict_first = policy_evict_first();
     const int units = forward_units<VARLEN>(args);
     int k_stage = 0, k_parity = 1, v_stage = 0, v_parity = 1;
-    uint32_t drawn = 0; /* units so far */
+    uint32_t drawn = 0;  /* units so far */
+    uint32_t pieces = 0; /* of biases */
     if constexpr (VARLEN)
         if ((int)blockIdx.x < units)
-            forward_describe<D, DV, BLOCKS>(args, blockIdx.x, Z::records::of(smem, 0));
+            forward_describe<D, DV, KIND>(args, blockIdx.x, Z::records::of(smem, 0));
     for (int ticket = blockIdx.x; ticket < units; drawn++) {
         const uint32_t q_stage = forward_q_stage<Z>(drawn), q_full = Z::Q_FULL + 8 * q_stage;
         const forward_from from =
@@ -264,7 +306,13 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                 k_parity ^= 1;
             }
         };
+        auto load_bias = [&](int tile) {
+            if constexpr (Z::BIAS)
+                if (args.staged)
+                    forward_load_bias<Z>(args, *Z::records::of(smem, drawn), tile, pieces);
+        };
         load_k(from.last); /* its stage is free before Q's */
+        load_bias(from.last);
         mbar_wait(Z::Q_EMPTY + 8 * q_stage, forward_q_parity<Z>(drawn) ^ 1);
         if constexpr (!VARLEN)
             forward_slot_write<Z>(drawn, { from.q_row, from.last, from.head, from.batch });
@@ -286,9 +334,11 @@ ORDO_DEVICE void forward_load(const ordo_forward_args &args, char *smem)
                 v_stage = 0;
                 v_parity ^= 1;
             }
+            if (tile > first)
+                load_bias(tile - 1);
             if constexpr (VARLEN) /* in the shadow of the loads issued so far */
                 if (tile == from.last && next < units)
-                    forward_describe<D, DV, BLOCKS>(args, next, Z::records::of(smem, drawn + 1));
+                    forward_describe<D, DV, KIND>(args, next, Z::records::of(smem, drawn + 1));
         }
         ticket = next;
     }

@@ -61,7 +61,15 @@ ordo_status ordo_forward_launch(const ordo_cuda_pass *pass, const ordo_cuda_page
     CUDA_TRY(ordo_cuda_blocks(pass->run.workers, units, &blocks));
     CUDA_TRY(ordo_forward_clear(pass));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes, kind };
-    return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
+    if (!pass->bias.data)
+        return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);
+    ordo_forward_bias_args biased = {};
+    (ordo_forward_args &)biased = args;
+    biased.staged = ordo_cuda_bias_maps(pass);
+    if (biased.staged)
+        CUDA_TRY(ordo_cuda_map_bias(&biased.map_bias, pass));
+    biased.bias.pairs |= biased.staged; /* how words of 16 bits are laid out */
+    return ordo_cuda_launch(kernel->kernel, &biased, grid, pass->stream);
 }
 
 ordo_status ordo_forward_run(const ordo_cuda_pass *pass, ordo_forward_instance kernel)

@@ -77,12 +77,26 @@ ORDO_DEVICE void varlen_mask(float (&s)[N], const ordo_forward_args &args,
         varlen_stored<Z>(s, stored, now, tile, column, mine);
 }
 
-/* Reads biases of a turn: words.load(). `row`, `column`: the thread's first ones; rows that do not
- * exist have the bias of the last one. */
-template <int TURN, class W>
-ORDO_DEVICE void varlen_load_bias(W &words, const ordo_forward_args &args,
-                                  const forward_record &record, int row, int column)
+/* Stage and parity of piece n of a warpgroup's biases. */
+template <class Z> ORDO_DEVICE uint32_t varlen_bias_stage(uint32_t n, int mine)
 {
+    return mine * Z::BIAS_STAGES + n % Z::BIAS_STAGES;
+}
+
+/* Reads biases of a turn, which are a stage's, or if there are none words.load(). `n`: pieces so
+ * far; `row`, `column`: the thread's first ones; rows that do not exist have the bias of the last
+ * one. */
+template <class Z, int TURN, class W>
+ORDO_DEVICE void varlen_load_bias(W &words, const ordo_forward_bias_args &args,
+                                  const forward_record &record, int mine, uint32_t n, int row,
+                                  int column)
+{
+    if (args.staged) {
+        const uint32_t stage = varlen_bias_stage<Z>(n, mine);
+        mbar_wait(Z::BIAS_FULL + 8 * stage, n / Z::BIAS_STAGES & 1);
+        words.load_stage(args.bias, Z::BIASES + stage * Z::BIAS_BYTES);
+        return;
+    }
     const int last = record.q_len - 1;
     row = (int)opaque((uint32_t)row); /* no addresses from tile to tile */
     const int64_t at = bias_at(args.bias, record.batch, record.head) + column;
@@ -91,17 +105,39 @@ ORDO_DEVICE void varlen_load_bias(W &words, const ordo_forward_args &args,
                               args.run.band.kv_len - column);
 }
 
-/* Adds the biases of a turn, which have been read, and reads and adds those of the turns after. */
-template <int TURN, class W, int N>
-ORDO_DEVICE void varlen_add_bias(float (&s)[N], W &words, const ordo_forward_args &args,
-                                 const forward_record &record, int row, int column)
+/* Releases a stage whose words have been used. */
+template <class Z>
+ORDO_DEVICE void varlen_bias_used(const ordo_forward_bias_args &args, int mine, uint32_t &n)
 {
-    words.template each<TURN>(args.bias,
-                              [&](int i, float bias) { bias_add(s[i], bias, args.rule.slope); });
+    if (args.staged)
+        mbar_arrive_warp(Z::BIAS_EMPTY + 8 * varlen_bias_stage<Z>(n++, mine), threadIdx.x % 32);
+}
+
+/* The same for a tile that the warpgroup does not see. */
+template <class Z>
+ORDO_DEVICE void varlen_pass_bias(const ordo_forward_bias_args &args, int mine, uint32_t &n)
+{
+    if (!args.staged)
+        return;
+#pragma unroll 1
+    for (const uint32_t end = n + (args.bias.f32 ? 2 : 1); n < end;) {
+        mbar_wait(Z::BIAS_FULL + 8 * varlen_bias_stage<Z>(n, mine), n / Z::BIAS_STAGES & 1);
+        varlen_bias_used<Z>(args, mine, n);
+    }
+}
+
+/* Adds the biases of a turn, which have been read, and reads and adds those of the turns after. */
+template <class Z, int TURN, class W, int N>
+ORDO_DEVICE void varlen_add_bias(float (&s)[N], W &words, const ordo_forward_bias_args &args,
+                                 const forward_record &record, int mine, uint32_t &n, int row,
+                                 int column)
+{
+    words.template add<TURN>(s, args.bias, args.rule.slope);
+    varlen_bias_used<Z>(args, mine, n);
     if constexpr (TURN + 1 < W::TURNS)
         if (TURN + 1 < words.turns(args.bias)) {
-            varlen_load_bias<TURN + 1>(words, args, record, row, column);
-            varlen_add_bias<TURN + 1>(s, words, args, record, row, column);
+            varlen_load_bias<Z, TURN + 1>(words, args, record, mine, n, row, column);
+            varlen_add_bias<Z, TURN + 1>(s, words, args, record, mine, n, row, column);
         }
 }
 
@@ -112,18 +148,17 @@ constexpr bool varlen_apart = !LISTS && (SOURCE == ORDO_KEEP_GIVEN  ? D > 64
                                          : SOURCE == ORDO_KEEP_NONE ? D > 128
                                                                     : false);
 
-template <bool PAGED> struct varlen_args {
+template <forward_kind KIND> struct varlen_args {
     typedef ordo_forward_args type;
 };
-template <> struct varlen_args<true> {
+template <> struct varlen_args<FORWARD_PAGES> {
     typedef ordo_paged_args type;
 };
+template <> struct varlen_args<FORWARD_BIAS> {
+    typedef ordo_forward_bias_args type;
+};
 
-template <int D, int DV, forward_kind KIND>
-using varlen_shape =
-    forward_shape<D, DV, true,
-                  KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS || KIND == FORWARD_BIAS,
-                  KIND == FORWARD_PAGES>;
+template <int D, int DV, forward_kind KIND> using varlen_shape = forward_shape<D, DV, true, KIND>;
 
 /* The producer warpgroup. */
 template <int D, int DV, forward_kind KIND, class ARGS>
@@ -144,7 +179,7 @@ ORDO_DEVICE void varlen_produce(const ARGS &args, char *smem)
         if constexpr (KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS)
             listed_load<D, DV, KIND == FORWARD_ELEMENTS>(args, smem);
         else
-            forward_load<D, DV, true, KIND == FORWARD_BIAS>(args, smem);
+            forward_load<D, DV, true, KIND>(args, smem);
     }
 }
 
@@ -170,7 +205,7 @@ ORDO_DEVICE forward_end varlen_end(const forward_record &record, int first, int 
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE,
           forward_kind KIND, class ARGS, class KEEP, class STATE>
 ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int mine, KEEP &keep,
-                             STATE &now, STATE &last)
+                             STATE &now, STATE &last, uint32_t &pieces)
 {
     using Z = varlen_shape<D, DV, KIND>;
     constexpr bool ELEMENTS = KIND == FORWARD_ELEMENTS, LISTS = ELEMENTS || KIND == FORWARD_LISTS;
@@ -230,6 +265,8 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
         mbar_arrive_warp(k_empty(), lane);
         mbar_wait(Z::V_FULL + 8 * now.stage, now.parity);
         mbar_arrive_warp(Z::V_EMPTY + 8 * now.stage, lane);
+        if constexpr (BIAS)
+            varlen_pass_bias<Z>(args, mine, pieces);
         named_sync(PINGPONG + mine, 256);
         named_arrive(PINGPONG + (mine + 1) % Z::CONSUMERS, 256);
         now.advance();
@@ -272,7 +309,8 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
             };
             if constexpr (BIAS) {
                 apply_rule<-1, true>(s, bias_rule(args.rule), place);
-                varlen_add_bias<0>(s, words, args, record, row, tile * Z::COLUMNS + column);
+                varlen_add_bias<Z, 0>(s, words, args, record, mine, pieces, row,
+                                      tile * Z::COLUMNS + column);
             } else if (has_rule) {
                 apply_rule<-1, true>(s, args.rule, place);
             }
@@ -305,7 +343,8 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
         const float slope = record.slope * args.rule.slope;
         keep.next(record, row, tile, tile == begun);
         if constexpr (BIAS)
-            varlen_load_bias<0>(words, args, record, row, tile * Z::COLUMNS + column);
+            varlen_load_bias<Z, 0>(words, args, record, mine, pieces, row,
+                                   tile * Z::COLUMNS + column);
         wgmma_wait<1>();
         wgmma_pin(s);
         mbar_arrive_warp(k_empty(), lane);
@@ -367,7 +406,7 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
     else
         for (; tile >= record.first; tile--)
             pass_on();
-    forward_epilogue<D, DV, true, F16, LISTS || BIAS>(args, smem, o, weights, at, mine);
+    forward_epilogue<D, DV, true, F16, KIND>(args, smem, o, weights, at, mine);
     if (Z::O_IN_Q)
         forward_release_q<Z>(q_stage, mine);
 }
@@ -376,8 +415,7 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE,
           forward_kind KIND>
 __global__ void __launch_bounds__(varlen_shape<D, DV, KIND>::THREADS, 1)
-    forward_varlen_kernel(const __grid_constant__
-                          typename varlen_args<KIND == FORWARD_PAGES>::type args)
+    forward_varlen_kernel(const __grid_constant__ typename varlen_args<KIND>::type args)
 {
     using Z = varlen_shape<D, DV, KIND>;
     constexpr bool LISTS = KIND == FORWARD_LISTS || KIND == FORWARD_ELEMENTS;
@@ -390,6 +428,7 @@ __global__ void __launch_bounds__(varlen_shape<D, DV, KIND>::THREADS, 1)
     registers_up<Z::CONSUMER_REGISTERS>();
     pipeline_state<Z::STAGES> now, last;
     varlen_keep<Z, SOURCE, LISTS> keep(args);
+    uint32_t pieces = 0; /* of biases */
     if (warpgroup == 1)
         named_arrive(PINGPONG, 256);
     for (uint32_t drawn = 0;; drawn++) {
@@ -397,7 +436,7 @@ __global__ void __launch_bounds__(varlen_shape<D, DV, KIND>::THREADS, 1)
         if (Z::records::of(smem, drawn)->head < 0)
             break;
         varlen_unit<D, DV, SOURCE, F16, RULE, KIND>(args, smem, drawn, warpgroup - 1, keep, now,
-                                                    last);
+                                                    last, pieces);
     }
     if (threadIdx.x % 128 == 0)
         bulk_wait();
