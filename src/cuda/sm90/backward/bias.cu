@@ -3,7 +3,9 @@
  * A block has one tile of the gradient: 128 queries, 64 keys. It walks the sequences that share
  * the bias and in each the heads, both upwards, computes S and dP of each again, and adds dS: the
  * heads of a sequence in registers, the sequences in memory (docs/adr/0076). So no sum is shared
- * between blocks. The next operands are copied while those at hand are used. */
+ * between blocks. A producer copies the next operands while those at hand are used. Where a tile
+ * has one visit, two blocks share a multiprocessor instead: the copies of one lie under what the
+ * other one computes. */
 #include "cuda/sm90/backward/bias.h"
 
 #include <math.h>
@@ -27,13 +29,22 @@ struct bias_args : bias_maps, ordo_pass_common {
     int32_t heads, q_tiles, key_tiles; /* of the gradient: heads, tiles of one of them */
 };
 
-template <int D> struct bias_shape {
+/* Named barriers, one per warpgroup: it may issue its products. One computes while the other one's
+ * run. */
+enum { PINGPONG = 1 };
+
+template <int D, bool ONCE> struct bias_shape {
     enum {
         ROWS = 128,
         KEYS = 64,
-        THREADS = 2 * ROWS,
+        WARPGROUPS = ROWS / 64,
+        THREADS = 128 * (ONCE ? WARPGROUPS : WARPGROUPS + 1), /* the last one: the producer */
+        CONSUMER_REGISTERS = 232,
+        PRODUCER_REGISTERS = 40,
+        BLOCKS = ONCE ? 2 : 1,               /* of a multiprocessor */
         STAT_ROWS = ORDO_SM90_BACKWARD_Q(D), /* of the tiles that row statistics are padded to */
-        STAGES = 2,
+        WORDS = ONCE ? 16 : 32,              /* of biases at a time */
+        STAGES = ONCE ? 1 : 2,
         Q_BYTES = ROWS * D * 2,
         K_BYTES = KEYS * D * 2,
         /* shared memory */
@@ -42,7 +53,8 @@ template <int D> struct bias_shape {
         K = DO + STAGES * Q_BYTES,
         V = K + STAGES * K_BYTES,
         FULL = V + STAGES * K_BYTES,
-        BYTES = FULL + 8 * STAGES - ORDO_SMEM_BASE
+        EMPTY = FULL + 8 * STAGES,
+        BYTES = EMPTY + 8 * STAGES - ORDO_SMEM_BASE
     };
 };
 
@@ -102,11 +114,14 @@ ORDO_DEVICE void bias_copy(const bias_args &args, const bias_walk &at, uint32_t 
 template <class Z, int D, bool F16>
 ORDO_DEVICE void bias_products(float (&s)[Z::KEYS / 2], float (&dp)[Z::KEYS / 2], uint32_t stage)
 {
-    const uint32_t mine = threadIdx.x / 128 * 64 * ORDO_LINE_BYTES;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const uint32_t mine = warpgroup * 64 * ORDO_LINE_BYTES;
     const uint32_t q_low = ordo_descriptor_low(Z::Q + stage * Z::Q_BYTES + mine, 16);
     const uint32_t do_low = ordo_descriptor_low(Z::DO + stage * Z::Q_BYTES + mine, 16);
     const uint32_t k_low = ordo_descriptor_low(Z::K + stage * Z::K_BYTES, 16);
     const uint32_t v_low = ordo_descriptor_low(Z::V + stage * Z::K_BYTES, 16);
+    if (Z::STAGES > 1)
+        named_sync(PINGPONG + warpgroup, 256);
     wgmma_pin(s);
     wgmma_pin(dp);
     wgmma_fence();
@@ -119,6 +134,8 @@ ORDO_DEVICE void bias_products(float (&s)[Z::KEYS / 2], float (&dp)[Z::KEYS / 2]
         wgmma_ss<F16, 0, 0>(dp, wgmma_by_columns(do_low, Z::ROWS, k),
                             wgmma_by_columns(v_low, Z::KEYS, k), k > 0);
     wgmma_commit();
+    if (Z::STAGES > 1)
+        named_arrive(PINGPONG + (warpgroup ^ 1), 256);
     wgmma_wait<0>();
     wgmma_pin(s);
     wgmma_pin(dp);
@@ -174,16 +191,16 @@ ORDO_DEVICE bias_rows bias_statistics(const bias_args &args, const bias_walk &at
     return rows;
 }
 
-/* Reads the bias of a visit. Rows that do not exist have that of the last one. */
-template <class W>
+/* Reads biases of a turn of a visit. Rows that do not exist have those of the last one. */
+template <int TURN, class W>
 ORDO_DEVICE void bias_read(W &words, const bias_args &args, const bias_walk &at,
                            const bias_place &place)
 {
     const int64_t from = bias_at(args.bias, at.sequence, at.head) + place.column;
     const int last = args.run.band.q_len - 1;
-    words.template load<0>(args.bias, from + min(place.row, last) * args.bias.row,
-                           from + min(place.row + 8, last) * args.bias.row,
-                           args.run.band.kv_len - place.column);
+    words.template load<TURN>(args.bias, from + min(place.row, last) * args.bias.row,
+                              from + min(place.row + 8, last) * args.bias.row,
+                              args.run.band.kv_len - place.column);
 }
 
 /* Whether the band and the ends of the sequence hide nothing of a tile. */
@@ -194,25 +211,40 @@ template <class Z> ORDO_DEVICE bool bias_whole(const bias_walk &at)
            column - (row + Z::ROWS - 1) >= at.s.low && column + Z::KEYS - 1 - row <= at.s.high;
 }
 
-/* Scores to logits with their bias. Returns the elements that are hidden, as bits. */
-template <class Z, class W, int N>
-ORDO_DEVICE uint32_t bias_logits(float (&s)[N], const W &words, const bias_args &args,
-                                 const bias_walk &at, const bias_place &place)
+/* Adds the biases of a turn, which have been read, and reads and adds those of the turns after.
+ * Returns the elements that they hide, as bits. */
+template <int TURN, class W, int N>
+ORDO_DEVICE uint32_t bias_add_all(float (&s)[N], W &words, const bias_args &args,
+                                  const bias_walk &at, const bias_place &place)
 {
     float least = INFINITY;
     uint32_t hidden = 0;
+    words.template each<TURN>(args.bias, [&](int i, float bias) {
+        s[i] = fmaf(bias, args.rule.slope, s[i]); /* whatever, if it hides */
+        least = fminf(least, bias);
+    });
+    if (__any_sync(~0u, least < ORDO_BIAS_LEAST))
+        words.template each<TURN>(args.bias, [&](int i, float bias) {
+            hidden |= (uint32_t)(bias < ORDO_BIAS_LEAST) << i;
+        });
+    if constexpr (PINGPONG + 1 < W::TURNS)
+        if (PINGPONG + 1 < words.turns(args.bias)) {
+            bias_read<TURN + 1>(words, args, at, place);
+            hidden |= bias_add_all<TURN + 1>(s, words, args, at, place);
+        }
+    return hidden;
+}
+
+/* Scores to logits with their bias. Returns the elements that are hidden, as bits. */
+template <class Z, class W, int N>
+ORDO_DEVICE uint32_t bias_logits(float (&s)[N], W &words, const bias_args &args,
+                                 const bias_walk &at, const bias_place &place)
+{
     apply_rule<-1, false>(s, bias_rule(args.rule), [&](float &slope) {
         slope = args.slopes[at.sequence * args.slopes_sequence + at.head];
         return place.row + at.s.diagonal - place.column;
     });
-    words.template each<0>(args.bias, [&](int i, float bias) {
-        bias_add(s[i], bias, args.rule.slope);
-        least = fminf(least, bias);
-    });
-    if (__any_sync(~0u, least < ORDO_BIAS_LEAST))
-        words.template each<0>(args.bias, [&](int i, float bias) {
-            hidden |= (uint32_t)(bias < ORDO_BIAS_LEAST) << i;
-        });
+    uint32_t hidden = bias_add_all<0>(s, words, args, at, place);
     if (!bias_whole<Z>(at))
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -280,14 +312,50 @@ ORDO_DEVICE void bias_put(const float (&sum)[N], float scale, bool begins, float
     }
 }
 
-template <int D, ordo_keep_source SOURCE, bool F16>
-static __global__ void __launch_bounds__(bias_shape<D>::THREADS, 1)
+/* A visit: adds the gradients of its logits. `again`: its biases are those of the visit before. */
+template <class Z, int D, ordo_keep_source SOURCE, bool F16, class W>
+ORDO_DEVICE void bias_visit(float (&sum)[Z::KEYS / 2], W &words, const bias_args &args,
+                            const bias_walk &now, const bias_place &place, uint32_t n, bool again)
+{
+    const uint32_t stage = n % Z::STAGES;
+    float s[Z::KEYS / 2], dp[Z::KEYS / 2];
+    if (!again)
+        bias_read<0>(words, args, now, place);
+    const bias_rows rows = bias_statistics<Z>(args, now, place);
+    const uint2 kept = bias_keep<Z, SOURCE>(args, now, place);
+    mbar_wait(Z::FULL + 8 * stage, n / Z::STAGES & 1);
+    bias_products<Z, D, F16>(s, dp, stage);
+    if (Z::STAGES > 1)
+        mbar_arrive_warp(Z::EMPTY + 8 * stage, threadIdx.x % 32);
+    const uint32_t hidden = bias_logits<Z>(s, words, args, now, place);
+    bias_sum<SOURCE>(sum, s, dp, hidden, kept, rows, args.scale_log2);
+}
+
+/* The producer copies the operands of all visits. */
+template <class Z, int D> ORDO_DEVICE void bias_produce(const bias_args &args, bias_walk &at)
+{
+    if (threadIdx.x / 32 != 4 * Z::WARPGROUPS || !elect_one())
+        return;
+    bool more = at.find<Z>();
+    for (uint32_t n = 0; more; n++) {
+        const uint32_t stage = n % Z::STAGES;
+        mbar_wait(Z::EMPTY + 8 * stage, (n / Z::STAGES & 1) ^ 1);
+        bias_copy<Z, D>(args, at, stage);
+        more = at.next<Z>();
+    }
+}
+
+/* ONCE: no tile has more than one visit. */
+template <int D, ordo_keep_source SOURCE, bool F16, bool ONCE>
+static __global__ void __launch_bounds__(bias_shape<D, ONCE>::THREADS, bias_shape<D, ONCE>::BLOCKS)
     bias_kernel(const __grid_constant__ bias_args args)
 {
-    using Z = bias_shape<D>;
+    using Z = bias_shape<D, ONCE>;
     block_begin([] {
-        for (int s = 0; s < Z::STAGES; s++)
+        for (int s = 0; s < Z::STAGES; s++) {
             mbar_init(Z::FULL + 8 * s, 1);
+            mbar_init(Z::EMPTY + 8 * s, 4 * Z::WARPGROUPS);
+        }
     });
     const int64_t tile = blockIdx.x / args.key_tiles;
     const int32_t j = blockIdx.x % args.key_tiles, i = tile % args.q_tiles;
@@ -303,40 +371,39 @@ static __global__ void __launch_bounds__(bias_shape<D>::THREADS, 1)
                       own_head ? head : 0,
                       own_head ? head + 1 : args.run.kv_heads * args.run.group_heads,
                       {} };
+    if constexpr (!ONCE) {
+        if (__shfl_sync(~0u, threadIdx.x / 128, 0) == Z::WARPGROUPS) {
+            registers_down<Z::PRODUCER_REGISTERS>();
+            return bias_produce<Z, D>(args, now);
+        }
+        registers_up<Z::CONSUMER_REGISTERS>();
+    }
     const bias_place place = { i * Z::ROWS + ordo_accumulator_row(threadIdx.x, 0),
                                j * Z::KEYS + ordo_accumulator_column(threadIdx.x, 0) };
     float *const to = args.bias.grad + (int64_t)matrix * args.run.band.q_len * args.run.band.kv_len;
     const float scale = SOURCE == ORDO_KEEP_NONE ? 1.0f : args.keep_scale;
-    bool begins = true;
     float sum[Z::KEYS / 2];
-#pragma unroll
-    for (int x = 0; x < Z::KEYS / 2; x++)
-        sum[x] = 0.0f;
+    clear(sum);
+    bias_words<F16, Z::KEYS / 2, Z::WORDS> words;
     bool more = now.find<Z>();
-    bias_walk ahead = now;
-    if (more && threadIdx.x == 0)
-        bias_copy<Z, D>(args, ahead, 0);
+    if constexpr (ONCE) {
+        if (more && threadIdx.x == 0)
+            bias_copy<Z, D>(args, now, 0);
+        if (more)
+            bias_visit<Z, D, SOURCE, F16>(sum, words, args, now, place, 0, false);
+        return bias_put(sum, scale, true, to, args, place);
+    }
+    bool begins = true, again = false;
+    if (threadIdx.x / 128 == 0)
+        named_arrive(PINGPONG, 256);
     for (uint32_t n = 0; more; n++) {
-        const uint32_t stage = n % Z::STAGES;
-        float s[Z::KEYS / 2], dp[Z::KEYS / 2];
-        bias_words<F16, Z::KEYS / 2, Z::KEYS / 2> words;
-        if (ahead.next<Z>() && threadIdx.x == 0)
-            bias_copy<Z, D>(args, ahead, stage ^ 1);
-        bias_read(words, args, now, place);
-        const bias_rows rows = bias_statistics<Z>(args, now, place);
-        const uint2 kept = bias_keep<Z, SOURCE>(args, now, place);
-        mbar_wait(Z::FULL + 8 * stage, n / Z::STAGES & 1);
-        bias_products<Z, D, F16>(s, dp, stage);
-        __syncthreads(); /* the stage may be filled again */
-        const uint32_t hidden = bias_logits<Z>(s, words, args, now, place);
-        bias_sum<SOURCE>(sum, s, dp, hidden, kept, rows, args.scale_log2);
+        bias_visit<Z, D, SOURCE, F16>(sum, words, args, now, place, n, again);
         more = now.next<Z>();
+        again = args.bias.head == 0;
         if (now.head == now.first_head) { /* the sequence has ended */
             bias_put(sum, scale, begins, to, args, place);
-            begins = false;
-#pragma unroll
-            for (int x = 0; x < Z::KEYS / 2; x++)
-                sum[x] = 0.0f;
+            begins = again = false;
+            clear(sum);
         }
     }
     if (begins) /* nothing is seen */
@@ -345,16 +412,16 @@ static __global__ void __launch_bounds__(bias_shape<D>::THREADS, 1)
 
 /* ---- launch ---- */
 
-template <int D, bool F16> static const void *kernel_of(ordo_keep_source source)
+template <int D, bool ONCE, bool F16> static const void *kernel_of(ordo_keep_source source)
 {
-    return source == ORDO_KEEP_NONE    ? (const void *)bias_kernel<D, ORDO_KEEP_NONE, F16>
-           : source == ORDO_KEEP_GIVEN ? (const void *)bias_kernel<D, ORDO_KEEP_GIVEN, F16>
-                                       : (const void *)bias_kernel<D, ORDO_KEEP_MADE, F16>;
+    return source == ORDO_KEEP_NONE    ? (const void *)bias_kernel<D, ORDO_KEEP_NONE, F16, ONCE>
+           : source == ORDO_KEEP_GIVEN ? (const void *)bias_kernel<D, ORDO_KEEP_GIVEN, F16, ONCE>
+                                       : (const void *)bias_kernel<D, ORDO_KEEP_MADE, F16, ONCE>;
 }
 
-template <int D> static ordo_status launch(const ordo_cuda_pass *pass)
+template <int D, bool ONCE> static ordo_status launch(const ordo_cuda_pass *pass)
 {
-    using Z = bias_shape<D>;
+    using Z = bias_shape<D, ONCE>;
     const ordo_cuda_lengths q = ordo_pass_lengths(pass, false, pass->head_dim);
     const ordo_cuda_lengths outputs = ordo_pass_lengths(pass, false, pass->v_head_dim);
     const ordo_cuda_lengths kv = ordo_pass_lengths(pass, true, pass->head_dim);
@@ -374,11 +441,15 @@ template <int D> static ordo_status launch(const ordo_cuda_pass *pass)
     CUDA_TRY(ordo_cuda_map(&args.map.k, &pass->k, kv, Z::KEYS));
     CUDA_TRY(ordo_cuda_map(&args.map.v, &pass->v, values, Z::KEYS));
     const ordo_cuda_grid grid = { (unsigned)blocks, Z::THREADS, Z::BYTES, ORDO_LAUNCH_PLAIN };
-    return ordo_cuda_launch(pass->f16 ? kernel_of<D, true>(source) : kernel_of<D, false>(source),
+    return ordo_cuda_launch(pass->f16 ? kernel_of<D, ONCE, true>(source)
+                                      : kernel_of<D, ONCE, false>(source),
                             &args, grid, pass->stream);
 }
 
 ordo_status ordo_backward_bias(const ordo_cuda_pass *pass)
 {
-    return ordo_pass_bucket(pass) == 64 ? launch<64>(pass) : launch<128>(pass);
+    const bool once = pass->bias.per_head && (pass->bias.per_sequence || pass->run.sequences == 1);
+    if (ordo_pass_bucket(pass) == 64)
+        return once ? launch<64, true>(pass) : launch<64, false>(pass);
+    return once ? launch<128, true>(pass) : launch<128, false>(pass);
 }
