@@ -224,6 +224,15 @@ ORDO_DEVICE void store_shared4(uint32_t at, float a, float b, float c, float d)
                  : "memory");
 }
 
+ORDO_DEVICE void load_matrix4_transposed(uint32_t at, uint32_t &a, uint32_t &b, uint32_t &c,
+                                         uint32_t &d)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(at)
+                 : "memory");
+}
+
 ORDO_DEVICE void load_matrix4(uint32_t at, uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

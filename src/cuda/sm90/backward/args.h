@@ -20,9 +20,10 @@ struct ordo_backward_args : ordo_backward_maps,
                             ordo_pass_common { /* dk.data NULL: neither dK nor dV */
     int64_t first_class; /* tickets of the heads issued first: the others come after */
     int64_t units;
-    int32_t q_tiles;   /* per head */
-    float dk_scale;    /* factor of dK */
-    int64_t keep_line; /* words from sixteen rows to the next */
+    int32_t q_tiles;      /* per head */
+    float dk_scale;       /* factor of dK */
+    int64_t keep_line;    /* words from sixteen rows to the next */
+    CUtensorMap map_bias; /* if it is copied: ordo_cuda_map_bias() */
 };
 
 /* A kernel, its tiles, and its launch parameters. */

@@ -31,8 +31,10 @@
     INSTANCE(seen_bf16, backward_varlen<ORDO_DQ_ORDERED, false, true, true>)                       \
     INSTANCE(seen_f16, backward_varlen<ORDO_DQ_ORDERED, true, true, true>)                         \
     /* a bias, likewise */                                                                         \
-    INSTANCE(bias_bf16, backward_varlen<ORDO_DQ_ORDERED, false, false, false, true>)               \
-    INSTANCE(bias_f16, backward_varlen<ORDO_DQ_ORDERED, true, false, false, true>)
+    INSTANCE(bias_bf16, backward_varlen<ORDO_DQ_ORDERED, false, false, false, BIAS_READ>)          \
+    INSTANCE(bias_f16, backward_varlen<ORDO_DQ_ORDERED, true, false, false, BIAS_READ>)            \
+    INSTANCE(bias_staged_bf16, backward_staged<false>)                                             \
+    INSTANCE(bias_staged_f16, backward_staged<true>)
 
 /* The instance for a bucket and keep bits of a source. */
 #define ORDO_BACKWARD_DECLARE(NAME, ...)                                                           \

@@ -15,9 +15,9 @@ template <int D> struct backward_maker {
     }
 };
 
-template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS, class MAKER>
+template <int D, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS, backward_bias BIAS, class MAKER>
 struct backward_keep {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
     const int mine, thread; /* which consumer warpgroup; thread of the block */
 
     static __device__ __forceinline__ uint32_t step_at(uint32_t j)

@@ -41,27 +41,32 @@ template <class Z> ORDO_DEVICE void backward_barriers(void)
         mbar_init(Z::KEEP_FULL + 8 * i, Z::MADE ? 8 : 1);
         mbar_init(Z::KEEP_EMPTY + 8 * i, 8);
     }
+    if constexpr (Z::STAGED)
+        for (int s = 0; s < 2; s++) {
+            mbar_init(Z::BIAS_FULL + 8 * s, 1);
+            mbar_init(Z::BIAS_EMPTY + 8 * s, 8);
+        }
 }
 
 /* The roles of the producer warpgroup, one thread of each warp. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool CARRY, bool BLOCKS,
-          bool ELEMENTS>
+          bool ELEMENTS, backward_bias BIAS>
 ORDO_DEVICE void backward_produce(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
     const int warp = threadIdx.x / 32;
     if (!elect_one())
         return;
     if (warp == 0) {
         if constexpr (VARLEN)
-            general_load<D, SOURCE, BLOCKS>(args);
+            general_load<D, SOURCE, BLOCKS, BIAS>(args);
         else
             backward_load<D, SOURCE>(args);
     } else if (warp <= Z::DQ_BUFFERS) {
-        backward_store<D, MODE, SOURCE, VARLEN, BLOCKS>(args, warp - 1);
+        backward_store<D, MODE, SOURCE, VARLEN, BLOCKS, BIAS>(args, warp - 1);
     } else if (warp == 3) {
         if constexpr (VARLEN)
-            general_planner<D, SOURCE, BLOCKS, ELEMENTS> { args, 0 }.all();
+            general_planner<D, SOURCE, BLOCKS, ELEMENTS, BIAS> { args, 0 }.all();
         else
             backward_planner<D, MODE, SOURCE, CARRY> { args, 0 }.all();
     }
@@ -91,12 +96,12 @@ ORDO_DEVICE uint32_t backward_put(const ordo_backward_args &args, const M &m, co
  * a branch that is not taken costs dense passes of head size 128 6 %. MAKER: of bits that are not
  * given. */
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false,
-          class MAKER = backward_maker<D>>
+          bool CARRY = VARLEN, bool BLOCKS = false, bool ELEMENTS = false,
+          backward_bias BIAS = BIAS_NONE, class MAKER = backward_maker<D>>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ ordo_backward_args args)
 {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
     using M = backward_math<D, SOURCE, VARLEN, F16, BLOCKS, ELEMENTS, BIAS, MAKER>;
     using SUMS = chain_sums<D>;
     const bool KEYS = MODE != ORDO_DQ_ALONE, QUERIES = MODE != ORDO_DQ_NONE;
@@ -110,7 +115,7 @@ __global__ void __launch_bounds__(384, 1)
 
     if (warpgroup == 0) {
         registers_down<Z::PRODUCER_REGISTERS>();
-        backward_produce<D, MODE, SOURCE, VARLEN, CARRY, BLOCKS, ELEMENTS>(args);
+        backward_produce<D, MODE, SOURCE, VARLEN, CARRY, BLOCKS, ELEMENTS, BIAS>(args);
         return;
     }
 
@@ -167,14 +172,22 @@ __global__ void __launch_bounds__(384, 1)
                 if (there)
                     m.mask_elements(sc, bits, j);
             } else if constexpr (BIAS) {
-                uint32_t bias[M::BIASES];
-                if (!there) /* scores that are dropped: of any step that is on record */
-                    j--;
-                m.template load_bias<0>(bias, j, args);
-                wgmma_wait<0>();
-                wgmma_pin(sc);
-                m.score(sc, j, bias_rule(args.rule));
-                m.template add_bias<0>(sc, bias, j, args);
+                if constexpr (Z::STAGED) {
+                    wgmma_wait<0>();
+                    wgmma_pin(sc);
+                    m.score(sc, j, bias_rule(args.rule));
+                    if (there)
+                        m.add_staged(sc, j, args);
+                } else {
+                    uint32_t bias[M::BIASES];
+                    if (!there) /* scores that are dropped: of any step that is on record */
+                        j--;
+                    m.template load_bias<0>(bias, j, args);
+                    wgmma_wait<0>();
+                    wgmma_pin(sc);
+                    m.score(sc, j, bias_rule(args.rule));
+                    m.template add_bias<0>(sc, bias, j, args);
+                }
                 if (D == 128)
                     m.stats(lse, 0, j & 1);
             } else {

@@ -7,10 +7,10 @@
 #include "cuda/sm90/backward/kernel.h"
 
 template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool F16, bool CARRY = VARLEN,
-          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
+          bool BLOCKS = false, bool ELEMENTS = false, backward_bias BIAS = BIAS_NONE>
 static ordo_backward_instance backward_instance(void)
 {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
     return {
         (const void *)backward_kernel<D, MODE, SOURCE, VARLEN, F16, CARRY, BLOCKS, ELEMENTS, BIAS>,
         Z::ROWS, Z::KEYS, Z::THREADS, Z::BYTES
@@ -45,7 +45,7 @@ static ordo_backward_instance backward_any_order(int32_t bucket, ordo_keep_sourc
 }
 
 /* A bucket, all sources of keep bits. */
-template <int D, int MODE, bool F16, bool BLOCKS, bool ELEMENTS, bool BIAS>
+template <int D, int MODE, bool F16, bool BLOCKS, bool ELEMENTS, backward_bias BIAS>
 static ordo_backward_instance backward_sources(ordo_keep_source source)
 {
     const bool carry = MODE != ORDO_DQ_ALONE; /* dQ has no sums to carry */
@@ -58,11 +58,20 @@ static ordo_backward_instance backward_sources(ordo_keep_source source)
 }
 
 /* Buckets 64 and 128. */
-template <int MODE, bool F16, bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false>
+template <int MODE, bool F16, bool BLOCKS = false, bool ELEMENTS = false,
+          backward_bias BIAS = BIAS_NONE>
 static ordo_backward_instance backward_varlen(int32_t bucket, ordo_keep_source source)
 {
     return bucket == 64 ? backward_sources<64, MODE, F16, BLOCKS, ELEMENTS, BIAS>(source)
                         : backward_sources<128, MODE, F16, BLOCKS, ELEMENTS, BIAS>(source);
+}
+
+/* A bias that is copied: without dropout, head size 128; elsewhere room or registers do not
+ * suffice. */
+template <bool F16> static ordo_backward_instance backward_staged(int32_t, ordo_keep_source)
+{
+    return backward_instance<128, ORDO_DQ_ORDERED, ORDO_KEEP_NONE, true, F16, true, false, false,
+                             BIAS_STAGED>();
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

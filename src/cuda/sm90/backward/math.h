@@ -23,11 +23,11 @@ struct chain_place {
 };
 
 template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool F16 = false,
-          bool BLOCKS = false, bool ELEMENTS = false, bool BIAS = false,
+          bool BLOCKS = false, bool ELEMENTS = false, backward_bias BIAS = BIAS_NONE,
           class MAKER = backward_maker<D>>
 struct backward_math {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
-    using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS, MAKER>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
+    using KEEP = backward_keep<D, SOURCE, VARLEN, BLOCKS, BIAS, MAKER>;
     enum { SCORES = Z::ROWS / 2, PACKED = Z::ROWS / 4, STATS = Z::ROWS / 4 };
     enum { KEEP_BLOCK_BYTES = 4 * ORDO_KEEP_WORDS };
     const int mine, thread; /* which consumer warpgroup; thread of the block */
@@ -271,6 +271,56 @@ struct backward_math {
             load_bias<FROM + BIASES>(word, j, args);
             add_bias<FROM + BIASES>(sc, word, j, args);
         }
+    }
+
+    /* Calls f(score, bias) for the biases of step j, which are in its stage. */
+    template <typename F>
+    __device__ __forceinline__ void each_staged(uint32_t j, const ordo_cuda_bias &bias, F f) const
+    {
+        enum { BOX = 64 * ORDO_LINE_BYTES };
+        const uint32_t x = opaque((uint32_t)thread), warp = x / 32 % 4, lane = x % 32;
+        if (bias.f32) {
+            const uint32_t box = Z::BIASES + (mine * 2 + warp / 2) * BOX;
+            const uint32_t chunk = warp % 2 * 4 + lane / 16, query = lane % 4 * 2;
+            const uint32_t even =
+                box + query * ORDO_LINE_BYTES + ((chunk ^ query) * 16) + lane / 4 % 4 * 4;
+            const uint32_t odd = (even ^ 16) + ORDO_LINE_BYTES;
+#pragma unroll
+            for (int i = 0; i < SCORES; i++)
+                f(i, __int_as_float(load_shared(((i % 2 ? odd : even) ^ i / 2 % 2 * 32) +
+                                                i / 4 * (8 * ORDO_LINE_BYTES))));
+        } else {
+            const uint32_t at = Z::BIASES + (j & 1) * Z::BIAS_BYTES + mine * BOX +
+                                ordo_store_transposed_offset(Z::ROWS, (int)warp, (int)lane, 0);
+#pragma unroll
+            for (int k = 0; k < Z::ROWS / 16; k++) {
+                uint32_t pair[4];
+                load_matrix4_transposed(ordo_store_transposed_slice(at, k), pair[0], pair[1],
+                                        pair[2], pair[3]);
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    f(8 * k + i, i % 2 ? pair_high<F16>(pair[i / 2]) : pair_low<F16>(pair[i / 2]));
+            }
+        }
+    }
+
+    /* Adds the biases of step j, and releases its stage. Most hide nothing. */
+    __device__ __forceinline__ void add_staged(float (&sc)[SCORES], uint32_t j,
+                                               const ordo_backward_args &args) const
+    {
+        const uint32_t stage = args.bias.f32 ? 0 : 8 * (j & 1);
+        float least[2] = { 0.0f, 0.0f };
+        mbar_wait(Z::BIAS_FULL + stage, args.bias.f32 ? j & 1 : j >> 1 & 1);
+        each_staged(j, args.bias, [&](int i, float bias) {
+            bias_add_seen(sc[i], bias, args.rule.slope);
+            least[i % 2] = fminf(least[i % 2], bias);
+        });
+        if (__any_sync(~0u, fminf(least[0], least[1]) < ORDO_BIAS_LEAST))
+            each_staged(j, args.bias, [&](int i, float bias) {
+                if (bias < ORDO_BIAS_LEAST)
+                    sc[i] = -INFINITY;
+            });
+        arrive(Z::BIAS_EMPTY + stage);
     }
 
     /* The gradient of softcap, for the sixteen queries k of a step. */

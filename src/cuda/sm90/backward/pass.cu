@@ -24,7 +24,9 @@ static ordo_backward_instance instance_of(const ordo_cuda_pass *pass)
     if (ordo_backward_dense(pass))
         return pass->carry.in || pass->carry.out ? INSTANCE(carry) : INSTANCE(dense);
     if (pass->bias.data)
-        return INSTANCE(bias);
+        return bucket == 128 && source == ORDO_KEEP_NONE && ordo_cuda_bias_maps(pass)
+                   ? INSTANCE(bias_staged)
+                   : INSTANCE(bias);
     if (pass->blocks.bits)
         return INSTANCE(seen);
     if (pass->blocks.start)

@@ -21,11 +21,15 @@ typedef enum ordo_dq_mode {
     ORDO_DQ_ANY_ORDER  /* dense instances: every order, for studies of orders */
 } ordo_dq_mode;
 
+/* A bias: read by the consumer warps, or where its memory allows it copied for them. */
+enum backward_bias { BIAS_NONE, BIAS_READ, BIAS_STAGED };
+
 /* SOURCE: of keep bits; the consumer warps make those that are not given. VARLEN: any pass
  * (sm90/backward/varlen.h), else dense ones of bf16 whose head size is D, under no other rules.
  * BLOCKS: varlen, with a block mask; ELEMENTS, elsewhere: one whose partial tiles have bits; BIAS:
  * varlen, with a bias. */
-template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool BLOCKS = false>
+template <int D, ordo_keep_source SOURCE, bool VARLEN = false, bool BLOCKS = false,
+          backward_bias BIAS = BIAS_NONE>
 struct backward_shape {
     enum {
         DROP = SOURCE != ORDO_KEEP_NONE,
@@ -43,11 +47,17 @@ struct backward_shape {
         STAT_BYTES = ROWS * 4,
         KEEP_BYTES = DROP ? ROWS * KEYS / 8 : 0,
         KEEP_BUFFERS = MADE ? 2 : 1,
-        /* The bits take the other one's place. */
-        DQ_BUFFERS = MADE || (DROP && D == 64) ? 1 : 2,
+        /* Tiles of a bias are copied: in 16 bits to two stages, in 32 to one as large. */
+        STAGED = BIAS == BIAS_STAGED,
+        BIAS_BYTES = STAGED ? ROWS * KEYS * 2 : 0,
+        /* The bits, or the biases, take the other one's place. */
+        DQ_BUFFERS = MADE || (DROP && D == 64) || STAGED ? 1 : 2,
         /* Steps that are planned before they are loaded. Store warps have read the records of all
          * steps up to six before the one that was loaded last, so that six are enough. */
-        AHEAD = BLOCKS && SOURCE == (D == 64 ? ORDO_KEEP_NONE : ORDO_KEEP_GIVEN) ? 6 : 8,
+        AHEAD =
+            (BLOCKS && SOURCE == (D == 64 ? ORDO_KEEP_NONE : ORDO_KEEP_GIVEN)) || (STAGED && DROP)
+                ? 6
+                : 8,
         STEPS = 2 * AHEAD,                        /* steps on record */
         STEP_OWN = (VARLEN && !MADE ? 6 : 8) * 4, /* a record: struct backward_step, */
         STEP_BYTES = STEP_OWN + (BLOCKS ? 8 : 0), /* and with a block mask two words more */
@@ -59,7 +69,8 @@ struct backward_shape {
         DO = Q + 2 * Q_BYTES,
         DS = DO + 2 * Q_BYTES,
         DQ = DS + 2 * DS_BYTES,
-        LSE = DQ + DQ_BUFFERS * DQ_BYTES,
+        BIASES = DQ + DQ_BUFFERS * DQ_BYTES,
+        LSE = BIASES + 2 * BIAS_BYTES,
         DELTA = LSE + 2 * STAT_BYTES,
         KEEP = DELTA + 2 * STAT_BYTES, /* dropout: of one step */
         STEP = KEEP + KEEP_BUFFERS * KEEP_BYTES,
@@ -78,7 +89,9 @@ struct backward_shape {
         STEP_EMPTY = STEP_FULL + 8 * STEPS,
         KEEP_FULL = STEP_EMPTY + 8 * AHEAD,
         KEEP_EMPTY = KEEP_FULL + 8 * KEEP_BUFFERS,
-        END = KEEP_EMPTY + 8 * KEEP_BUFFERS,
+        BIAS_FULL = KEEP_EMPTY + 8 * KEEP_BUFFERS,
+        BIAS_EMPTY = BIAS_FULL + (STAGED ? 16 : 0),
+        END = BIAS_EMPTY + (STAGED ? 16 : 0),
         BYTES = END - ORDO_SMEM_BASE
     };
     static_assert((int)BYTES <= (int)ORDO_SMEM_MOST, "shared memory");
@@ -313,10 +326,10 @@ ORDO_DEVICE void backward_load(const ordo_backward_args &args)
 
 /* ---- stores: one thread per buffer ---- */
 
-template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS>
+template <int D, int MODE, ordo_keep_source SOURCE, bool VARLEN, bool BLOCKS, backward_bias BIAS>
 ORDO_DEVICE void backward_store(const ordo_backward_args &args, uint32_t buffer)
 {
-    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, VARLEN, BLOCKS, BIAS>;
     const uint32_t from = Z::DQ + buffer * Z::DQ_BYTES;
     for (uint32_t step = buffer;; step += Z::DQ_BUFFERS) {
         int32_t tile, turn;

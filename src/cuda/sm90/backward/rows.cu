@@ -141,6 +141,8 @@ ordo_status ordo_backward_arguments(const ordo_cuda_pass *pass, int rows, int ke
     args->q_tiles = ordo_band_query_tiles(&run->band);
     args->keep_line = (int64_t)(run->band.kv_len + 127) / 128 * 64;
     args->dk_scale = ordo_pass_dk_scale(pass);
+    if (pass->bias.data && ordo_cuda_bias_maps(pass))
+        CUDA_TRY(ordo_cuda_map_bias(&args->map_bias, pass));
     CUDA_TRY(ordo_cuda_blocks(run->workers, args->units, blocks));
     if (*blocks == 0) /* no keys: the block draws a ticket and ends */
         *blocks = 1;

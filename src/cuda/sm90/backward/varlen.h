@@ -63,8 +63,9 @@ struct keep_place {
 
 /* ---- plan ---- */
 
-template <int D, ordo_keep_source SOURCE, bool BLOCKS, bool ELEMENTS> struct general_planner {
-    using Z = backward_shape<D, SOURCE, true, BLOCKS>;
+template <int D, ordo_keep_source SOURCE, bool BLOCKS, bool ELEMENTS, backward_bias BIAS>
+struct general_planner {
+    using Z = backward_shape<D, SOURCE, true, BLOCKS, BIAS>;
     const ordo_backward_args &args;
     uint32_t step;
 
@@ -273,13 +274,32 @@ template <int D, ordo_keep_source SOURCE, bool BLOCKS, bool ELEMENTS> struct gen
 
 /* ---- loads ---- */
 
-template <int D, ordo_keep_source SOURCE, bool BLOCKS>
+/* The tile of a bias of step `step`. */
+template <class Z>
+ORDO_DEVICE void general_load_bias(const ordo_backward_args &args, uint32_t step, int row, int key,
+                                   int head, int sequence)
+{
+    enum { BOX = 64 * ORDO_LINE_BYTES };
+    const bool f32 = args.bias.f32;
+    const uint32_t stage = f32 ? 0 : step & 1, turn = f32 ? step : step >> 1;
+    const uint32_t to = Z::BIASES + stage * Z::BIAS_BYTES, full = Z::BIAS_FULL + 8 * stage;
+    const int columns = ORDO_LINE_BYTES / (f32 ? 4 : 2);
+    const uint64_t policy = args.bias.head ? policy_evict_first() : policy_evict_last();
+    mbar_wait(Z::BIAS_EMPTY + 8 * stage, (turn & 1) ^ 1);
+    mbar_expect(full, f32 ? 2 * Z::BIAS_BYTES : Z::BIAS_BYTES);
+#pragma unroll 1
+    for (int box = 0; box * columns < Z::KEYS; box++)
+        tma_load(to + box * BOX, &args.map_bias, full, key + box * columns, row,
+                 args.bias.head ? head : 0, args.bias.sequence ? sequence : 0, policy);
+}
+
+template <int D, ordo_keep_source SOURCE, bool BLOCKS, backward_bias BIAS>
 ORDO_DEVICE void general_load(const ordo_backward_args &args)
 {
-    using Z = backward_shape<D, SOURCE, true, BLOCKS>;
+    using Z = backward_shape<D, SOURCE, true, BLOCKS, BIAS>;
     const uint64_t policy = policy_evict_last();
     uint32_t chains = 0;
-    int32_t left = 0, sequence = 0, q_end = 0, across = 0; /* the chain at hand */
+    int32_t left = 0, sequence = 0, q_end = 0, across = 0, first_key = 0; /* the chain at hand */
     for (uint32_t step = 0;; step++) {
         const uint32_t stage = step & 1, empty = (step >> 1 & 1) ^ 1;
         const uint32_t at = Z::STEP + Z::STEP_BYTES * (step % Z::STEPS);
@@ -296,6 +316,8 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
         if (first) {
             left = load_shared(ring);
             load_shared2(ring + offsetof(general_chain, sequence), sequence, q_end);
+            if (Z::STAGED)
+                first_key = load_shared(ring + 4);
             if (SOURCE == ORDO_KEEP_GIVEN)
                 across = load_shared(ring + offsetof(general_chain, keys)) >> 8;
         }
@@ -328,6 +350,8 @@ ORDO_DEVICE void general_load(const ordo_backward_args &args)
                 from += (int64_t)across * 64;
             }
         }
+        if constexpr (Z::STAGED)
+            general_load_bias<Z>(args, step, row, first_key, head, sequence);
         if (first) {       /* after the first queries: K and V are released later */
             float band[4]; /* high, low, away, keys: copied as they are */
             const int32_t key = load_shared(ring + 4);
