@@ -29,6 +29,7 @@
 #define MORE(...)      { .op = M_MORE }, __VA_ARGS__, { .op = M_MORE_END }
 #define EVERY(x, ...)  { .op = M_ALL_STEPS, x }, __VA_ARGS__, { .op = M_ALL_STEPS_END }
 #define TURN(...)      { .op = M_TURN_WAIT }, __VA_ARGS__, { .op = M_TURN_PASS }
+#define NOTHING()      { .op = M_IF, IF_FIRST }, { .op = M_END }
 #define NEXT           { .op = M_NEXT }
 #define STOP           { .op = M_STOP }
 
@@ -89,7 +90,10 @@ static const model_kernel phase_chain = {
 
 /* ---- src/cuda/sm90/forward/varlen.h, roles.h, blocks.h: any batch, and under a block mask ---- */
 
-enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG = 1, F_OWN = 5 };
+enum {
+    F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_BIAS_FULL, F_BIAS_EMPTY, F_SECOND_FULL,
+    F_SECOND_EMPTY, F_PINGPONG = 1, F_OWN = 5
+};
 
 #define F_BARRIERS(q_stages, q_readers, loads)                                                     \
     {                                                                                              \
@@ -107,21 +111,21 @@ enum { F_Q_FULL, F_Q_EMPTY, F_K_FULL, F_K_EMPTY, F_V_FULL, F_V_EMPTY, F_PINGPONG
                     LOAD(F_V_FULL))),                                                              \
             EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP                                                \
     }
-#define F_PASS_ON                                                                                  \
-    FULL(F_K_FULL), ARRIVE(F_K_EMPTY), FULL(F_V_FULL), ARRIVE(F_V_EMPTY),                          \
+#define F_PASS_ON(bias)                                                                            \
+    FULL(F_K_FULL), ARRIVE(F_K_EMPTY), FULL(F_V_FULL), ARRIVE(F_V_EMPTY), bias(),                  \
         SYNC(F_PINGPONG, MINE, 8), PASS(F_PINGPONG, OTHER, 8)
 /* `after`: of the last tile; `end`: of the unit. One of them releases Q. */
-#define F_CONSUMER(after, end)                                                                     \
+#define F_CONSUMER(bias, after, end)                                                               \
     {                                                                                              \
         PASS(F_PINGPONG, ZEROTH, 8),                                                               \
             UNITS(FULL(F_Q_FULL),                                                                  \
-                  STEPS(WHEN(IF_BEFORE, F_PASS_ON),                                                \
-                        WHEN(IF_BEGIN, FULL(F_K_FULL), ARRIVE(F_K_EMPTY)),                         \
+                  STEPS(WHEN(IF_BEFORE, F_PASS_ON(bias)),                                                \
+                        WHEN(IF_BEGIN, FULL(F_K_FULL), ARRIVE(F_K_EMPTY), bias()),                 \
                         WHEN(IF_WITHIN, FULL(F_K_FULL), SYNC(F_PINGPONG, MINE, 8),                 \
                              FULL(F_V_FULL, -1), PASS(F_PINGPONG, OTHER, 8), ARRIVE(F_K_EMPTY),    \
-                             ARRIVE(F_V_EMPTY, -1)),                                               \
+                             bias(), ARRIVE(F_V_EMPTY, -1)),                                       \
                         WHEN(IF_CLOSE, after, FULL(F_V_FULL), ARRIVE(F_V_EMPTY)),                  \
-                        WHEN(IF_BEHIND, F_PASS_ON)),                                               \
+                        WHEN(IF_BEHIND, F_PASS_ON(bias))),                                               \
                   SYNC(F_OWN, MINE, 4), end),                                                      \
             FULL(F_Q_FULL), STOP                                                                   \
     }
@@ -130,8 +134,8 @@ static const model_kernel forward_wide = { /* O leaves from Q's place */
     "forward_varlen_kernel, head size 256", 1, F_BARRIERS(1, 8, 1),
     {
         { "loader", 1, 0, F_LOADER },
-        { "consumers 0", 4, 0, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
-        { "consumers 1", 4, 1, F_CONSUMER(READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
+        { "consumers 0", 4, 0, F_CONSUMER(NOTHING, READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
+        { "consumers 1", 4, 1, F_CONSUMER(NOTHING, READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
     },
 };
 
@@ -139,8 +143,40 @@ static const model_kernel forward_blocks = {
     "forward_varlen_kernel, block mask", 1, F_BARRIERS(2, 8, 1),
     {
         { "loader", 1, 0, F_LOADER },
-        { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
-        { "consumers 1", 4, 1, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 0", 4, 0, F_CONSUMER(NOTHING, ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 1", 4, 1, F_CONSUMER(NOTHING, ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+    },
+};
+
+/* A bias in 32 bits: both pieces of a tile, which follow each other, are one buffer here. */
+#define F_LOAD_BIAS(...)                                                                           \
+    EMPTY(F_BIAS_EMPTY, __VA_ARGS__), LOAD(F_BIAS_FULL, __VA_ARGS__),                              \
+        EMPTY(F_SECOND_EMPTY, __VA_ARGS__), LOAD(F_SECOND_FULL, __VA_ARGS__)
+#define F_BIAS_0() FULL(F_BIAS_FULL), ARRIVE(F_BIAS_EMPTY)
+#define F_BIAS_1() FULL(F_SECOND_FULL), ARRIVE(F_SECOND_EMPTY)
+
+static const model_kernel forward_bias = {
+    "forward_varlen_kernel, bias", 1,
+    {
+        [F_Q_FULL] = { "Q_FULL", 1, 1, true, -1 },
+        [F_Q_EMPTY] = { "Q_EMPTY", 1, 8, true, F_Q_FULL },
+        [F_K_FULL] = { "K_FULL", 2, 1, false, -1 },
+        [F_K_EMPTY] = { "K_EMPTY", 2, 8, false, F_K_FULL },
+        [F_V_FULL] = { "V_FULL", 2, 1, false, -1 },
+        [F_V_EMPTY] = { "V_EMPTY", 2, 8, false, F_V_FULL },
+        [F_BIAS_FULL] = { "BIAS_FULL 0", 1, 1, false, -1 },
+        [F_BIAS_EMPTY] = { "BIAS_EMPTY 0", 1, 4, false, F_BIAS_FULL },
+        [F_SECOND_FULL] = { "BIAS_FULL 1", 1, 1, false, -1 },
+        [F_SECOND_EMPTY] = { "BIAS_EMPTY 1", 1, 4, false, F_SECOND_FULL },
+    },
+    {
+        { "loader", 1, 0, {
+            UNITS(EMPTY(F_K_EMPTY), LOAD(F_K_FULL), F_LOAD_BIAS(0), EMPTY(F_Q_EMPTY), LOAD(F_Q_FULL),
+                  STEPS(WHEN(IF_NOT_LAST, EMPTY(F_K_EMPTY, 1), LOAD(F_K_FULL, 1)), EMPTY(F_V_EMPTY),
+                        LOAD(F_V_FULL), WHEN(IF_NOT_LAST, F_LOAD_BIAS(1)))),
+            EMPTY(F_Q_EMPTY), STORE(F_Q_FULL), STOP } },
+        { "consumers 0", 4, 0, F_CONSUMER(F_BIAS_0, READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
+        { "consumers 1", 4, 1, F_CONSUMER(F_BIAS_1, READ(F_Q_FULL), ARRIVE(F_Q_EMPTY)) },
     },
 };
 
@@ -195,8 +231,8 @@ static const model_kernel forward_pages = {
         { "another loader of keys", 1, 0, F_FOLLOWER(F_K_EMPTY, F_K_FULL) },
         { "loader of values", 1, 0, F_FOLLOWER(F_V_EMPTY, F_V_FULL) },
         { "another loader of values", 1, 0, F_FOLLOWER(F_V_EMPTY, F_V_FULL) },
-        { "consumers 0", 4, 0, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
-        { "consumers 1", 4, 1, F_CONSUMER(ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 0", 4, 0, F_CONSUMER(NOTHING, ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
+        { "consumers 1", 4, 1, F_CONSUMER(NOTHING, ARRIVE(F_Q_EMPTY), SYNC(F_OWN, MINE, 4)) },
     },
 };
 
@@ -204,29 +240,47 @@ static const model_kernel forward_pages = {
 
 enum {
     B_KV_FULL, B_KV_EMPTY, B_Q_FULL, B_Q_EMPTY, B_DO_FULL, B_DO_EMPTY, B_DQ_FULL, B_DQ_EMPTY, B_STEP_FULL,
-    B_STEP_EMPTY, B_KEEP_FULL, B_KEEP_EMPTY,
+    B_STEP_EMPTY, B_KEEP_FULL, B_KEEP_EMPTY, B_BIAS_FULL = B_KEEP_FULL, B_BIAS_EMPTY,
     B_DQ_DONE = 1, B_DS_DONE = 2, B_PINGPONG = 6, B_OWN = 8
 };
 
-#define B_CONSUMER                                                                                 \
+/* `begin`: of a chain; `mine`, `next`: of a step. */
+#define B_CONSUMER(begin, mine, next)                                                              \
     {                                                                                              \
         PASS(B_PINGPONG, ZEROTH, 8),                                                               \
             UNITS(FULL(B_KV_FULL), SYNC(B_OWN, MINE, 4), PASS(B_DS_DONE, BEFORE_OTHER, 8),         \
-                  FULL(B_Q_FULL), FULL(B_DO_FULL),                                                 \
-                  STEPS(FULL(B_KEEP_FULL), ARRIVE(B_KEEP_EMPTY), SYNC(B_DS_DONE, BEFORE_MINE, 8),  \
+                  FULL(B_Q_FULL), FULL(B_DO_FULL), begin(),                                        \
+                  STEPS(mine(), SYNC(B_DS_DONE, BEFORE_MINE, 8),                                   \
                         SYNC(B_PINGPONG, MINE, 8), ARRIVE(B_DO_EMPTY), ARRIVE(B_Q_EMPTY),          \
                         WHEN(IF_NOT_LAST, FULL(B_Q_FULL, 1)), PASS(B_PINGPONG, OTHER, 8),          \
                         WHEN(IF_NOT_FIRST, EMPTY(B_DQ_EMPTY, -1)),                                 \
                         WHEN(IF_NOT_LAST, FULL(B_DO_FULL, 1)),                                     \
                         WHEN(IF_NOT_FIRST, STORE(B_DQ_FULL, -1)),                                  \
-                        PASS(B_DS_DONE, STAGE_OTHER, 8)),                                          \
+                        PASS(B_DS_DONE, STAGE_OTHER, 8), next()),                                  \
                   SYNC(B_DS_DONE, BEFORE_MINE, 8), EMPTY(B_DQ_EMPTY, -1), STORE(B_DQ_FULL, -1),    \
                   ARRIVE(B_KV_EMPTY), SYNC(B_DQ_DONE, PLAIN, 8)),                                  \
             FULL(B_KV_FULL), STOP                                                                  \
     }
-#define B_STORES                                                                                   \
+#define B_KEEP() FULL(B_KEEP_FULL), ARRIVE(B_KEEP_EMPTY)
+#define B_BIAS() FULL(B_BIAS_FULL), ARRIVE(B_BIAS_EMPTY)
+#define B_NEXT_BIAS() WHEN(IF_NOT_LAST, FULL(B_BIAS_FULL, 1), ARRIVE(B_BIAS_EMPTY, 1))
+#define B_LOADER                                                                                   \
     {                                                                                              \
-        EVERY(2, FULL(B_STEP_FULL), TURN(FULL(B_DQ_FULL), ARRIVE(B_DQ_EMPTY))),                \
+        UNITS(STEPS(                                                                               \
+            FULL(B_STEP_FULL), EMPTY(B_Q_EMPTY), LOAD(B_Q_FULL), EMPTY(B_DO_EMPTY),                \
+            LOAD(B_DO_FULL), EMPTY(B_KEEP_EMPTY), LOAD(B_KEEP_FULL),                               \
+            WHEN(IF_FIRST, EMPTY(B_KV_EMPTY), LOAD(B_KV_FULL)), READ(B_STEP_FULL),                 \
+            ARRIVE(B_STEP_EMPTY))),                                                                \
+            FULL(B_STEP_FULL), EMPTY(B_KV_EMPTY), STORE(B_KV_FULL), STOP                           \
+    }
+#define B_PLANNER                                                                                  \
+    {                                                                                              \
+        UNITS(STEPS(EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL))), EMPTY(B_STEP_EMPTY),                \
+            STORE(B_STEP_FULL), NEXT, EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL), STOP                \
+    }
+#define B_STORES(buffers)                                                                          \
+    {                                                                                              \
+        EVERY(buffers, FULL(B_STEP_FULL), TURN(FULL(B_DQ_FULL), ARRIVE(B_DQ_EMPTY))),                \
             FULL(B_STEP_FULL), STOP                                                                \
     }
 
@@ -247,19 +301,38 @@ static const model_kernel backward_blocks = {
         [B_KEEP_EMPTY] = { "KEEP_EMPTY", 1, 8, false, B_KEEP_FULL },
     },
     {
-        { "planner", 1, 0, {
-            UNITS(STEPS(EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL))), EMPTY(B_STEP_EMPTY),
-            STORE(B_STEP_FULL), NEXT, EMPTY(B_STEP_EMPTY), STORE(B_STEP_FULL), STOP } },
-        { "loader", 1, 0, {
-            UNITS(STEPS(
-                FULL(B_STEP_FULL), EMPTY(B_Q_EMPTY), LOAD(B_Q_FULL), EMPTY(B_DO_EMPTY), LOAD(B_DO_FULL),
-                EMPTY(B_KEEP_EMPTY), LOAD(B_KEEP_FULL), WHEN(IF_FIRST, EMPTY(B_KV_EMPTY), LOAD(B_KV_FULL)),
-                READ(B_STEP_FULL), ARRIVE(B_STEP_EMPTY))),
-            FULL(B_STEP_FULL), EMPTY(B_KV_EMPTY), STORE(B_KV_FULL), STOP } },
-        { "store 0", 1, 0, B_STORES },
-        { "store 1", 1, 1, B_STORES },
-        { "consumers 0", 4, 0, B_CONSUMER },
-        { "consumers 1", 4, 1, B_CONSUMER },
+        { "planner", 1, 0, B_PLANNER },
+        { "loader", 1, 0, B_LOADER },
+        { "store 0", 1, 0, B_STORES(2) },
+        { "store 1", 1, 1, B_STORES(2) },
+        { "consumers 0", 4, 0, B_CONSUMER(NOTHING, B_KEEP, NOTHING) },
+        { "consumers 1", 4, 1, B_CONSUMER(NOTHING, B_KEEP, NOTHING) },
+    },
+};
+
+/* A bias in 32 bits, no keep bits. */
+static const model_kernel backward_bias = {
+    "backward_kernel, bias", 2,
+    {
+        [B_KV_FULL] = { "KV_FULL", 1, 1, true, -1 },
+        [B_KV_EMPTY] = { "KV_EMPTY", 1, 8, true, B_KV_FULL },
+        [B_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
+        [B_Q_EMPTY] = { "Q_EMPTY", 2, 8, false, B_Q_FULL },
+        [B_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
+        [B_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, B_DO_FULL },
+        [B_DQ_FULL] = { "DQ_FULL", 1, 8, false, -1 },
+        [B_DQ_EMPTY] = { "DQ_EMPTY", 1, 1, false, B_DQ_FULL },
+        [B_STEP_FULL] = { "STEP_FULL", 16, 1, false, -1 },
+        [B_STEP_EMPTY] = { "STEP_EMPTY", 8, 1, false, -1 },
+        [B_BIAS_FULL] = { "BIAS_FULL", 1, 1, false, -1 },
+        [B_BIAS_EMPTY] = { "BIAS_EMPTY", 1, 8, false, B_BIAS_FULL },
+    },
+    {
+        { "planner", 1, 0, B_PLANNER },
+        { "loader", 1, 0, B_LOADER },
+        { "store", 1, 0, B_STORES(1) },
+        { "consumers 0", 4, 0, B_CONSUMER(B_BIAS, NOTHING, B_NEXT_BIAS) },
+        { "consumers 1", 4, 1, B_CONSUMER(B_BIAS, NOTHING, B_NEXT_BIAS) },
     },
 };
 
@@ -304,24 +377,34 @@ static const model_kernel spread_values = {
     },
 };
 
-/* ---- src/cuda/sm90/backward/bias.cu: the first thread copies what the block reads next ---- */
+/* ---- src/cuda/sm90/backward/bias.cu: tiles of more than one visit ---- */
 
-enum { X_FULL, X_ALL = 1 };
+enum { X_FULL, X_EMPTY, X_TURN = 1 };
 
-#define X_READS FULL(X_FULL), READ(X_FULL), SYNC(X_ALL, PLAIN, 5)
+#define X_CONSUMER                                                                                 \
+    {                                                                                              \
+        PASS(X_TURN, ZEROTH, 8),                                                                   \
+            UNITS(STEPS(FULL(X_FULL), SYNC(X_TURN, MINE, 8), PASS(X_TURN, OTHER, 8),               \
+                        ARRIVE(X_EMPTY))),                                                         \
+            STOP                                                                                   \
+    }
 
 static const model_kernel bias_gradient = {
-    "bias_kernel", 1, { [X_FULL] = { "FULL", 2, 1, false, -1 } },
+    "bias_kernel", 1,
     {
-        { "first warp", 1, 0, {
-            UNITS(LOAD(X_FULL), STEPS(WHEN(IF_NOT_LAST, LOAD(X_FULL, 1)), X_READS)), STOP } },
-        { "four others", 4, 0, { UNITS(STEPS(X_READS)), STOP } },
+        [X_FULL] = { "FULL", 2, 1, false, -1 },
+        [X_EMPTY] = { "EMPTY", 2, 8, false, X_FULL },
+    },
+    {
+        { "producer", 1, 0, { UNITS(STEPS(EMPTY(X_EMPTY), LOAD(X_FULL))), STOP } },
+        { "consumers 0", 4, 0, X_CONSUMER },
+        { "consumers 1", 4, 1, X_CONSUMER },
     },
 };
 
 static const model_kernel *const model_kernels[] = {
-    &phase_chain,   &forward_wide,  &forward_blocks, &forward_gather,  &forward_pages,
-    &spread_scores, &spread_values, &bias_gradient,  &backward_blocks,
+    &phase_chain,   &forward_wide,  &forward_blocks, &forward_bias,    &forward_gather, &forward_pages,
+    &spread_scores, &spread_values, &bias_gradient,  &backward_blocks, &backward_bias,
 };
 
 #endif

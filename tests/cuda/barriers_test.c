@@ -47,8 +47,11 @@ static const struct {
 } covered[] = {
     /* The warpgroups take turns (PINGPONG) and are never two steps apart. */
     { &phase_chain, "one stage more of", "P_FULL" },
+    /* The loader waits before for the biases of the tile that used this stage last. */
+    { &forward_bias, "one stage more of", "K_FULL" },
     /* The loader waits for Q_EMPTY before, on which the same warps arrive at the same place. */
     { &backward_blocks, "one stage more of", "DO_FULL" },
+    { &backward_bias, "one stage more of", "DO_FULL" },
     /* Odd steps wait for the record before theirs then, and the planner is several ahead. */
     { &backward_blocks, "a wait for one stage more in", "store 1" },
 };

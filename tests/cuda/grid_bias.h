@@ -11,6 +11,7 @@ typedef struct grid_bias {
     bool on, per_sequence, per_head;
     bool f32;   /* else of the type of q */
     bool holes; /* some elements are hidden */
+    bool wide;  /* rows begin at multiples of 16 bytes */
     uint64_t seed;
     int64_t sequence0, head0, row0, col0;
 } grid_bias;

@@ -168,6 +168,12 @@ static inline int64_t grid_row_stride(const grid_case *c, int tensor)
     return grid_heads(c, tensor) * grid_head_stride(c, tensor) + c->row_gap;
 }
 
+/* Elements between rows of the bias. */
+static inline int64_t grid_bias_gap(const grid_case *c)
+{
+    return c->bias.wide ? -c->problem.kv_len & 7 : c->row_gap;
+}
+
 static inline size_t grid_bytes(const grid_case *c, int tensor)
 {
     const int64_t rows = grid_rows(c, grid_tensors[tensor].keys);

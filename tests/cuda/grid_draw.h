@@ -217,6 +217,7 @@ static inline void grid_draw_bias(grid_case *c, uint64_t *state)
         .per_head = check_between(state, 0, 1),
         .f32 = check_between(state, 0, 1),
         .holes = grid_one_in(state, 3),
+        .wide = check_between(state, 0, 1),
         .seed = check_random(state),
     };
     free(c->dbias);
@@ -304,9 +305,10 @@ static inline void grid_describe(const grid_case *c, char *text, size_t size)
                        (int)c->blocks.size, c->blocks.per_sequence ? " per sequence" : "",
                        c->blocks.per_head ? " per head" : "");
     if (c->bias.on)
-        at += snprintf(more + at, sizeof more - (size_t)at, " bias %s%s%s%s",
+        at += snprintf(more + at, sizeof more - (size_t)at, " bias %s%s%s%s%s",
                        ordo_dtype_name(p->bias.dtype), c->bias.per_sequence ? " per sequence" : "",
-                       c->bias.per_head ? " per head" : "", c->bias.holes ? " holes" : "");
+                       c->bias.per_head ? " per head" : "", c->bias.holes ? " holes" : "",
+                       c->bias.wide ? " wide" : "");
     if (c->order > 0)
         at += snprintf(more + at, sizeof more - (size_t)at, " %s", ordo_order_name(c->order));
     at += snprintf(more + at, sizeof more - (size_t)at, "%s%s%s%s%s%s%s;",

@@ -160,7 +160,8 @@ static inline void grid_lay(grid_image *image, const grid_case *c)
     image->ids = grid_take(&used, sizeof c->ids);
     image->seed = grid_take(&used, sizeof c->slopes + 2 * sizeof(uint64_t));
     image->sink = grid_take(&used, sizeof c->sink);
-    image->bias = grid_take(&used, grid_bias_bytes(&c->bias, &c->problem, c->row_gap, c->bias.f32));
+    image->bias =
+        grid_take(&used, grid_bias_bytes(&c->bias, &c->problem, grid_bias_gap(c), c->bias.f32));
     for (int list = 0; list < GRID_LISTS && c->mask; list++) {
         size_t count = 0;
         (void)grid_list(c->mask, list, &count);
@@ -263,10 +264,11 @@ static inline void grid_upload_bias(const grid_lab *lab, grid_image *image, cons
     if (!c->bias.on)
         return;
     const bool f32 = c->bias.f32;
-    unsigned char *data = grid_bias_make(&c->bias, &c->problem, c->row_gap, f32);
-    grid_move(lab, at + image->bias, data, grid_bias_bytes(&c->bias, &c->problem, c->row_gap, f32));
+    unsigned char *data = grid_bias_make(&c->bias, &c->problem, grid_bias_gap(c), f32);
+    grid_move(lab, at + image->bias, data,
+              grid_bias_bytes(&c->bias, &c->problem, grid_bias_gap(c), f32));
     free(data);
-    image->call.bias = grid_bias_tensor(&c->problem, c->row_gap, at + image->bias);
+    image->call.bias = grid_bias_tensor(&c->problem, grid_bias_gap(c), at + image->bias);
     image->call.dbias = (float *)(void *)(at + image->dbias);
 }
 
