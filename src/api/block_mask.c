@@ -154,7 +154,8 @@ static ordo_status check_turns(const ordo_plan *plan, const ordo_block_mask *m, 
     const ordo_block_view view = ordo_block_view_of(m, b, head);
     ordo_lists lists;
     if (plan->backend == ORDO_BACKEND_REF) /* which has no tiles: as blocks */
-        band.bq = band.bk = ORDO_BLOCK;
+        band.bq = ORDO_BLOCK;
+    band.bk = ORDO_BLOCK; /* as lists have them */
     ORDO_TRY(ordo_lists_create(&lists, &band, &view));
     const ordo_status status = ordo_lists_check(&lists, kind, &band, &view, pairs);
     ordo_lists_destroy(&lists);

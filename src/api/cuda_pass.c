@@ -365,7 +365,7 @@ static void take_blocks(const ordo_plan *plan, ordo_pass which, const ordo_block
     if (!mask)
         return;
     (void)ordo_plan_query_tiles(plan, &tiles); /* fit: as made */
-    (void)ordo_plan_key_tiles(plan, &key_tiles);
+    (void)ordo_plan_key_blocks(plan, &key_tiles);
     const int32_t rows = forward ? ORDO_FORWARD_LIST_ROWS : (int32_t)tile.q;
     *blocks = (ordo_cuda_block_mask) {
         .start = mask->start,
@@ -381,7 +381,7 @@ static void take_blocks(const ordo_plan *plan, ordo_pass which, const ordo_block
         .mask_head = mask->heads > 1,
         .lists = (int32_t)mask->heads,
         .rows = rows,
-        .across = count_words(p->kv_len, tile.k),
+        .across = count_words(p->kv_len, ORDO_BLOCK),
         .down = count_words(p->q_len, tile.q),
         .tiles = (int32_t)tiles * ((int32_t)tile.q / rows),
         .key_tiles = (int32_t)key_tiles,

@@ -121,7 +121,8 @@ static int32_t visit_of(const ordo_emulator_pass *pass, const ordo_walk *walk, i
 static bool meet(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t i, int32_t j)
 {
     const ordo_lists *lists = ordo_emulator_lists(pass, b, head);
-    return !lists || ordo_lists_turn(lists, ORDO_WALK_ASCENDING, i, j) >= 0;
+    const int32_t block = j * pass->backward.keys / ORDO_BLOCK;
+    return !lists || ordo_lists_turn(lists, ORDO_WALK_ASCENDING, i, block) >= 0;
 }
 
 /* The key tiles of query tile i in the order in which they add to it; how many. */
@@ -133,11 +134,11 @@ static int32_t order_of(const ordo_emulator_pass *pass, int64_t b, int64_t head,
     const ordo_span keys = ordo_band_keys(&walk.band, i);
     int32_t count = 0;
     for (int32_t j = keys.first; j <= keys.last; j++) {
-        const int32_t turn = !pass->backward.flash ? j - keys.first
+        if (!meet(pass, b, head, i, j))
+            continue;
+        const int32_t turn = !pass->backward.flash ? count
                              : lists               ? ordo_lists_turn(lists, walk.kind, i, j)
                                                    : ordo_walk_turn(&walk, i, j);
-        if (turn < 0)
-            continue;
         order[turn] = j;
         count++;
     }
@@ -159,9 +160,10 @@ int64_t ordo_emulator_query_scores(const ordo_emulator_pass *pass, int64_t b, in
                                    int32_t i)
 {
     const ordo_walk walk = walk_of(pass, b, head / pass->group);
-    const ordo_lists *lists = ordo_emulator_lists(pass, b, head);
-    const int64_t visits =
-        lists ? ordo_lists_count(lists, i) : ordo_span_count(ordo_band_keys(&walk.band, i));
+    const ordo_span keys = ordo_band_keys(&walk.band, i);
+    int64_t visits = 0;
+    for (int32_t j = keys.first; j <= keys.last; j++)
+        visits += meet(pass, b, head, i, j);
     return visits * pass->backward.rows * pass->backward.keys;
 }
 

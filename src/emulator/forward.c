@@ -33,6 +33,7 @@ typedef struct walk {
     int32_t first, last;
     const ordo_lists *lists; /* NULL: all */
     int32_t pair;            /* the first query tile of two whose lists are joined */
+    int32_t each;            /* key tiles of one that lists name */
 } walk;
 
 typedef struct block {
@@ -102,17 +103,18 @@ static ordo_span listed_span(const ordo_lists *lists, int32_t i)
 
 /* Two blocks of 64 rows walk together what one of them sees; each from its own last tile to its own
  * first one. A block that sees nothing takes the first tile of the walk, all of it hidden. */
-static walk listed_walk(const ordo_lists *lists, int32_t row)
+static walk listed_walk(const ordo_lists *lists, int32_t row, int32_t columns, int32_t kv_len)
 {
     const int32_t i = row / ROWS, pair = i / 2 * 2;
     const ordo_span a = listed_span(lists, pair), b = listed_span(lists, pair + 1);
     const ordo_span own = i == pair ? a : b;
     const int32_t last = ordo_max32(0, ordo_max32(a.last, b.last));
     const int32_t first = ordo_min32(ordo_min32(a.first, b.first), last);
-    walk w = { own.first, own.last, lists, pair };
+    const int32_t each = ORDO_BLOCK / columns; /* tiles of a block, as far as they exist */
+    const int32_t end = ordo_min32((own.last + 1) * each, (kv_len + columns - 1) / columns);
     if (own.last < own.first)
-        w.first = w.last = first;
-    return w;
+        return (walk) { first * each, first * each, lists, pair, each };
+    return (walk) { own.first * each, end - 1, lists, pair, each };
 }
 
 /* Flash: of a tile of `rows` queries, from the last key tile that one of them sees, the tiles that
@@ -123,7 +125,7 @@ static walk band_walk(const ordo_emulator_pass *pass, const ordo_emulator_sequen
     const ordo_band band = { s->q_len, s->kv_len, rows, columns, s->low, s->high };
     ordo_span keys = ordo_band_keys(&band, row / rows);
     if (ordo_plan_by_phases(pass->plan, ORDO_FORWARD))
-        return (walk) { keys.first, keys.last, NULL, 0 };
+        return (walk) { keys.first, keys.last, NULL, 0, 1 };
     if (keys.last < keys.first)
         keys.first = keys.last = 0;
     const int32_t own = ordo_min32(s->kv_len, row + ROWS + s->high);
@@ -131,14 +133,15 @@ static walk band_walk(const ordo_emulator_pass *pass, const ordo_emulator_sequen
     while (last > keys.first && last * columns >= own)
         last--;
     const int32_t low = ordo_max32(0, row + s->low) / columns;
-    return (walk) { ordo_max32(keys.first, ordo_min32(last, low)), last, NULL, 0 };
+    return (walk) { ordo_max32(keys.first, ordo_min32(last, low)), last, NULL, 0, 1 };
 }
 
 static walk walk_of(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row)
 {
     const ordo_lists *lists = ordo_emulator_lists(pass, b, head);
     if (lists)
-        return listed_walk(lists, row);
+        return listed_walk(lists, row, (int32_t)pass->plan->forward_tile.k,
+                           pass->sequences[b].kv_len);
     return band_walk(pass, &pass->sequences[b], row, (int32_t)pass->plan->forward_tile.q,
                      (int32_t)pass->plan->forward_tile.k);
 }
@@ -147,8 +150,8 @@ static bool walks(const walk *w, int32_t j)
 {
     if (j < w->first || j > w->last)
         return false;
-    return !w->lists || w->first == w->last || listed(w->lists, w->pair, j) ||
-           listed(w->lists, w->pair + 1, j);
+    return !w->lists || w->first == w->last || listed(w->lists, w->pair, j / w->each) ||
+           listed(w->lists, w->pair + 1, j / w->each);
 }
 
 int64_t ordo_emulator_forward_scores(const ordo_emulator_pass *pass, int64_t b, int64_t head,

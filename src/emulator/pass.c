@@ -396,8 +396,8 @@ static void masked(const ordo_emulator_pass *pass, int64_t b, int64_t head, int3
         return;
     if (entry >= 0)
         ordo_block_columns(&view, row, key0 / ORDO_BLOCK, own);
-    for (int w = 0; w < 4; w++)
-        words[w] &= own[w];
+    for (int w = 0, at = key0 % ORDO_BLOCK / 32; w < 4; w++)
+        words[w] &= at + w < 4 ? own[at + w] : 0;
 }
 
 void ordo_emulator_sees(const ordo_emulator_pass *pass, int64_t b, int64_t head, int32_t row,

@@ -37,7 +37,8 @@ typedef struct ordo_family {
     ordo_order full, other; /* default orders of full masks, and of all others */
     int head_dim_max;       /* largest head size of any pass */
     int made_bits_max;      /* the same for passes that make keep bits */
-    int block_mask_max;     /* the same with a block mask */
+    int block_mask_max;     /* the same with a block mask, or a bias */
+    int seen_max;           /* and with an element mask */
     int cyclic_max;         /* the same with orders other than ascending and descending */
     int64_t shared_bytes;   /* CUDA: shared memory of one block */
 } ordo_family;

@@ -84,8 +84,7 @@ static bool block_rows(const ordo_plan *plan, uint64_t tiles, uint64_t *bytes)
     const ordo_problem *p = &plan->problem;
     *bytes = 0;
     return !ordo_has_blocks(p) ||
-           part(bytes, tiles, lists_of(p), words_of(p->kv_len, plan->backward_tile.k),
-                ORDO_TILE_WORD_BYTES);
+           part(bytes, tiles, lists_of(p), words_of(p->kv_len, ORDO_BLOCK), ORDO_TILE_WORD_BYTES);
 }
 
 static bool block_columns(const ordo_plan *plan, uint64_t *bytes)
@@ -94,7 +93,7 @@ static bool block_columns(const ordo_plan *plan, uint64_t *bytes)
     uint64_t tiles = 0;
     *bytes = 0;
     return !ordo_has_blocks(p) ||
-           (ordo_plan_key_tiles(plan, &tiles) &&
+           (ordo_plan_key_blocks(plan, &tiles) &&
             part(bytes, tiles, lists_of(p), words_of(p->q_len, plan->backward_tile.q) + 1, 4));
 }
 
@@ -143,8 +142,8 @@ static bool phase_parts(const ordo_plan *plan, uint64_t tiles, ordo_backward_par
     uint64_t others = 2 * PART_ALIGN; /* dk and dv are rounded up */
     if (!add_all(&others,
                  (const uint64_t[]) { parts->delta, parts->lse2, parts->turns, parts->ticket,
-                                      parts->table, parts->broken },
-                 6))
+                                      parts->table, parts->broken, parts->words, parts->columns },
+                 8))
         return false;
     parts->panels = panels_of(plan, true, tiles, others);
     const uint64_t heads = sequences * (uint64_t)parts->panels.section;
@@ -308,6 +307,12 @@ bool ordo_plan_key_tiles(const ordo_plan *plan, uint64_t *tiles)
 {
     const ordo_problem *p = &plan->problem;
     return all_tiles(p, p->total_kv, p->kv_len, plan->backward_tile.k, tiles);
+}
+
+bool ordo_plan_key_blocks(const ordo_plan *plan, uint64_t *blocks)
+{
+    return ordo_plan_key_tiles(plan, blocks) &&
+           ordo_mul_fits(blocks, (uint64_t)(plan->backward_tile.k / ORDO_BLOCK));
 }
 
 bool ordo_plan_workspace_bytes(const ordo_plan *plan, uint64_t *bytes)

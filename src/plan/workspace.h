@@ -74,6 +74,9 @@ bool ordo_plan_query_tiles(const ordo_plan *plan, uint64_t *tiles);
 /* Key tiles likewise. */
 bool ordo_plan_key_tiles(const ordo_plan *plan, uint64_t *tiles);
 
+/* The same in blocks of ORDO_BLOCK keys, of which a key tile of the kernels has one or more. */
+bool ordo_plan_key_blocks(const ordo_plan *plan, uint64_t *blocks);
+
 /* Workspace of the forward pass. An empty problem needs none. */
 bool ordo_plan_forward_bytes(const ordo_plan *plan, uint64_t *bytes);
 

@@ -99,7 +99,7 @@ static ordo_status check_cuda_bias(const ordo_problem *p, int most)
 static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *family)
 {
     const ordo_problem *p = &plan->problem;
-    const int most = family->block_mask_max;
+    const int most = p->seen.on ? family->seen_max : family->block_mask_max;
     if (ordo_has_blocks(p) && (p->head_dim > most || p->v_head_dim > most))
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "head_dim %" PRId64 ", v_head_dim %" PRId64
@@ -109,7 +109,7 @@ static ordo_status check_cuda_problem(const ordo_plan *plan, const ordo_family *
     if (ordo_paged(p) && plan->backend == ORDO_BACKEND_CUDA)
         ORDO_TRY(check_cuda_pages(p));
     if (p->bias.on && plan->backend == ORDO_BACKEND_CUDA)
-        ORDO_TRY(check_cuda_bias(p, most));
+        ORDO_TRY(check_cuda_bias(p, family->block_mask_max));
     if (p->dtype == ORDO_F32)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "dtype f32: backend cuda has no f32 kernels; expected bf16 or f16");
@@ -170,9 +170,8 @@ static ordo_status check_blocks(const ordo_plan *plan)
         return ordo_fail(ORDO_ERR_UNSUPPORTED,
                          "order %s, %s: expected ascending, descending or spt",
                          ordo_order_name(order), lists_name(&plan->problem));
-    for (int x = 0; x < 2; x++) {
-        const bool warpgroups = x == 0 && ordo_plan_of_kernels(plan); /* lists of 64 rows */
-        if (!ordo_lists_fit(warpgroups ? ORDO_FORWARD_LIST_ROWS : tiles[x].q, tiles[x].k))
+    for (int x = 0; x < 2 && !ordo_plan_of_kernels(plan); x++) { /* whose tiles are given */
+        if (!ordo_lists_fit(tiles[x].q, tiles[x].k))
             return ordo_fail(ORDO_ERR_UNSUPPORTED,
                              "%s_tile %" PRId64 "x%" PRId64 ", %s: expected %d columns and rows "
                              "that divide %d",
@@ -234,6 +233,9 @@ static ordo_status check_cuda_tile(const char *name, ordo_tile tile, ordo_tile e
 static ordo_status check_form(const ordo_plan *plan)
 {
     const ordo_form form = plan->backward_form, usual = ordo_family_form(plan);
+    if (usual == ORDO_FORM_CHAIN && form == ORDO_FORM_PHASE && ordo_has_blocks(&plan->problem))
+        return ordo_fail(ORDO_ERR_UNSUPPORTED, "form phase, %s: backend %s expects chain",
+                         lists_name(&plan->problem), ordo_backend_name(plan->backend));
     if (form == usual || (usual == ORDO_FORM_CHAIN && form == ORDO_FORM_PHASE))
         return ORDO_OK;
     return ordo_fail(ORDO_ERR_UNSUPPORTED,

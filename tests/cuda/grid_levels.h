@@ -341,7 +341,7 @@ static inline void check_form(trial *t)
 {
     ordo_plan *plan = NULL;
     char line[2048], phases[2100];
-    if (t->info.backward_form != ORDO_FORM_CHAIN ||
+    if (t->info.backward_form != ORDO_FORM_CHAIN || t->c.mask ||
         (t->c.problem.dropout.p > 0 && !t->c.bits_given))
         return;
     if (!fine(t, "form", ordo_plan_print(t->plan, line, sizeof line, NULL)))

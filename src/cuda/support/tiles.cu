@@ -124,18 +124,18 @@ static __global__ void __launch_bounds__(THREADS)
     columns_kernel(const __grid_constant__ ordo_cuda_pass pass)
 {
     const ordo_cuda_block_mask &blocks = pass.blocks;
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, per = pass.run.band.bk / ORDO_BLOCK;
     const int64_t columns = (int64_t)blocks.lists * blocks.key_tiles;
     for (int64_t x = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32; x < columns;
          x += (int64_t)gridDim.x * WARPS) {
         const int32_t head = (int32_t)(x / blocks.key_tiles);
         const int32_t tile = (int32_t)(x % blocks.key_tiles);
-        if (tile >= ordo_batch_before(&pass.batch, ORDO_BEFORE_KEY, pass.batch.sequences))
+        if (tile / per >= ordo_batch_before(&pass.batch, ORDO_BEFORE_KEY, pass.batch.sequences))
             continue;
-        const ordo_cuda_sequence s =
-            ordo_batch_sequence(&pass.batch, ordo_batch_find(&pass.batch, ORDO_BEFORE_KEY, tile));
-        const int32_t j = tile - s.key_tile;
-        uint32_t *const column = ordo_blocks_column(&blocks, head, s.key_tile, j);
+        const ordo_cuda_sequence s = ordo_batch_sequence(
+            &pass.batch, ordo_batch_find(&pass.batch, ORDO_BEFORE_KEY, tile / per));
+        const int32_t j = tile - s.key_tile * per;
+        uint32_t *const column = ordo_blocks_column(&blocks, head, s.key_tile * per, j);
         const int32_t tiles = (s.q_len + blocks.rows - 1) / blocks.rows;
         int32_t count = 0;
         for (int32_t w = 0; w < blocks.down; w++) {
