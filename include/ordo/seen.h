@@ -12,7 +12,7 @@
  * and plans of the same lengths. The bits of a result are a function of the elements that are
  * visible, the tiles and the order, as with any mask.
  *
- *   runs      where and as block masks do, in every layout; on backend cuda in bf16
+ *   runs      where and as block masks do, in every layout; on backend cuda up to head size 256
  *   refused   segments of dropout, and with it a block mask or pages, when the plan is made;
  *             kv_starts by the call (ORDO_ERR_UNSUPPORTED) */
 #ifndef ORDO_SEEN_H

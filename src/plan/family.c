@@ -60,7 +60,7 @@ static const ordo_family families[] = {
         .head_dim_max = 576,
         .made_bits_max = 256,
         .block_mask_max = 128,
-        .seen_max = 128,
+        .seen_max = 256,
         .cyclic_max = 128,
         .shared_bytes = ORDO_SM90_SHARED,
     },

@@ -92,9 +92,12 @@ TEST(plans)
     o.backend = ORDO_BACKEND_EMULATOR;
     CHECK_INT(ordo_plan_create(&plan, p, h200, &o), ORDO_OK);
     ordo_plan_destroy(plan);
-    p->head_dim = 136;
+    p->head_dim = 256;
+    CHECK_INT(ordo_plan_create(&plan, p, h200, &o), ORDO_OK);
+    ordo_plan_destroy(plan);
+    p->head_dim = 264;
     CHECK_REFUSED(ordo_plan_create(&plan, p, h200, &o), ORDO_ERR_UNSUPPORTED,
-                  "seen: backend emulator expects at most 128");
+                  "seen: backend emulator expects at most 256");
     ordo_machine_destroy(h200);
     p->head_dim = 16;
     o = (ordo_plan_options)ORDO_PLAN_OPTIONS_INIT;

@@ -269,7 +269,7 @@ static inline void parse(session *s, int argc, char **argv)
     }
     const bool kernels = s->backend == ORDO_BACKEND_CUDA || s->backend == ORDO_BACKEND_EMULATOR;
     s->limits.blocks = kernels ? 128 : INT64_MAX;
-    s->limits.seen = s->limits.blocks;
+    s->limits.seen = kernels ? 256 : INT64_MAX;
     s->limits.bias = s->limits.blocks;
     s->limits.bias_alone = s->cuda;
     if (s->fixed)

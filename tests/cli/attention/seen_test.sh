@@ -50,7 +50,11 @@ status 0 run --plan "$("$ORDO" plan --seq 64 --seen 0.5 --line)" --seen 0.5
 refuses 2 "--seen: the plan has an element mask" run --plan "$("$ORDO" plan --seq 64 --seen 0.5 --line)"
 refuses 2 "--seen: the plan has no element mask" run --plan "$("$ORDO" plan --seq 64 --line)" --seen 0.5
 refuses 3 "order shift, seen" plan --seq 512 --order shift --seen 0.5
-refuses 3 "v_head_dim 136, seen: backend cuda expects at most 128" plan --seq 512 --dim 136 --dtype bf16 --machine h200 --seen 0.5
+status 0 plan --seq 512 --dim 256 --dtype bf16 --machine h200 --seen 0.5 --check
+prints "checked        16 tile pairs"
+wide=$("$ORDO" plan --seq 512 --dim 256 --dtype bf16 --machine h200 --seen 0.5 --line)
+refuses 3 "form phase, seen: backend cuda expects chain" run --plan "${wide% key=*} form=phase key=${wide#* key=}" --seen 0.5
+refuses 3 "v_head_dim 264, seen: backend cuda expects at most 256" plan --seq 512 --dim 264 --dtype bf16 --machine h200 --seen 0.5
 status 0 plan --seq 512 --dtype f16 --machine h200 --seen 0.5
 status 0 plan --seq 512 --dtype bf16 --machine h200 --device emulator --seen 0.5
 

@@ -211,8 +211,8 @@ class Case:
         masked = self.values["seen"] == "given" or self.bias is not None
         if self.device == "cuda" and self.values["entry"] == "sdpa" and masked:
             return "No available kernel"  # PyTorch's words: its flash backend takes no mask
-        if self.device == "cuda" and self.values["seen"] == "given" and widest > 128:
-            return "seen: backend cuda expects at most 128"
+        if self.device == "cuda" and self.values["seen"] == "given" and widest > 256:
+            return "seen: backend cuda expects at most 256"
         if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
         if self.device == "cuda" and self.bias is not None and widest > 128:

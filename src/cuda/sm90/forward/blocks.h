@@ -15,6 +15,9 @@
  */
 enum { LISTED_TILE = (1 << 24) - 1, LISTED_SEEN = 24, LISTED_PARTIAL = 26, LISTED_WHOLE = 28 };
 
+/* Key tiles of a block, of which those are walked that a sequence has. */
+template <class Z> constexpr int listed_tiles = ORDO_BLOCK / Z::COLUMNS;
+
 /* Describes a unit. One that sees nothing walks key tile 0, all of it hidden. */
 template <int D, int DV, bool ELEMENTS>
 ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char *smem,
@@ -27,17 +30,20 @@ ORDO_DEVICE void listed_describe(const ordo_forward_args &args, int ticket, char
     const ordo_forward_place place = forward_describe<D, DV, FORWARD_LISTS>(args, ticket, to);
     const ordo_cuda_sequence s = ordo_batch_sequence(&args.batch, place.sequence);
     const int32_t i = place.tile * (int)Z::CONSUMERS, tiles = (s.q_len + 63) / 64;
+    constexpr int EACH = listed_tiles<Z>;
     const int64_t row = ordo_blocks_row_at(&blocks, place.head,
                                            ordo_blocks_before(&blocks, &s, args.run.band.bq), i);
     ordo_span all = ordo_blocks_span(0, 0);
     for (int m = 0; m < Z::CONSUMERS; m++) {
         const ordo_span own = i + m < tiles ? blocks.spans[row + m] : ordo_blocks_span(0, 0);
-        more->lowest[m] = own.first;
+        more->lowest[m] = EACH > 1 && own.first <= own.last ? own.first * EACH : own.first;
         all.first = min(all.first, own.first);
         all.last = max(all.last, own.last);
     }
     to->last = max(0, all.last);
-    to->first = min(all.first, to->last);
+    to->first = min(all.first, to->last) * EACH;
+    if (EACH > 1)
+        to->last = max(0, min((to->last + 1) * EACH, (s.kv_len + Z::COLUMNS - 1) / Z::COLUMNS) - 1);
     more->words = blocks.words + row * blocks.across;
     more->rows = min((int)Z::CONSUMERS, tiles - i);
     const int64_t mask = ordo_blocks_mask(&blocks, place.sequence, place.head);
@@ -55,11 +61,12 @@ ORDO_DEVICE int32_t listed_tile(const ordo_forward_args &args, const forward_rec
 {
     static_assert((int)Z::CONSUMERS == 2, "a bit for each");
     const int left = tile * Z::COLUMNS, right = left + Z::COLUMNS;
+    const int block = tile / listed_tiles<Z>;
     int32_t says = tile;
     for (int m = 0; m < more->rows; m++) {
         const ordo_tile_word *const word =
-            more->words + m * args.blocks.across + tile / ORDO_TILE_BITS;
-        const bool seen = ordo_bit(word->seen, tile), partial = ordo_bit(word->partial, tile);
+            more->words + m * args.blocks.across + block / ORDO_TILE_BITS;
+        const bool seen = ordo_bit(word->seen, block), partial = ordo_bit(word->partial, block);
         const int first = record->row + 64 * m;
         const bool whole = seen && !partial &&
                            right <= min(record->kv_len, first + record->high + 1) &&
@@ -103,14 +110,14 @@ ORDO_DEVICE void listed_load_queries(const ordo_forward_args &args, char *smem, 
                                                   Z::ROWS, row, head, batch, policy_evict_first());
 }
 
-/* The bits of key tile `tile` in a thread's rows, of which the warp's first one is `row`: a word
- * for each. Rows that do not exist have the bits of the last sixteen. */
+/* The bits of a block in a thread's rows, of which the warp's first one is `row`: a word for each.
+ * Rows that do not exist have the bits of the last sixteen. */
 ORDO_DEVICE uint2 listed_bits(const ordo_forward_args &args, const forward_record &record,
-                              const forward_listed &more, int row, int tile)
+                              const forward_listed &more, int row, int block)
 {
     const int down = min(row - record.row, record.q_len - 1 - record.row) / ORDO_KEEP_ROWS;
     const uint2 *const from = (const uint2 *)args.blocks.bits;
-    return __ldg(from + (more.bits + (int64_t)down * args.blocks.bits_across + tile) * 32 +
+    return __ldg(from + (more.bits + (int64_t)down * args.blocks.bits_across + block) * 32 +
                  threadIdx.x % 32);
 }
 
@@ -131,6 +138,20 @@ ORDO_DEVICE void listed_mask(float (&s)[N], const ordo_forward_args &args,
         mask_window(s, { 0, 0 }, { -1, -1 }, -INFINITY);
 }
 
+/* The key tile before `tile` that the unit walks; -1: none. */
+template <class Z>
+ORDO_DEVICE int listed_below(const ordo_forward_args &args, const forward_listed *more, int first,
+                             int tile)
+{
+    constexpr int EACH = listed_tiles<Z>;
+    if (tile <= first)
+        return -1;
+    if (EACH > 1 && tile % EACH > 0)
+        return tile - 1;
+    const int block = ordo_blocks_below(more->words, args.blocks.across, more->rows, tile / EACH);
+    return (block + 1) * EACH - 1;
+}
+
 template <int D, int DV, bool ELEMENTS>
 ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
 {
@@ -146,10 +167,7 @@ ORDO_DEVICE void listed_load(const ordo_forward_args &args, char *smem)
         ticket = (int)gridDim.x + atomicAdd(args.ticket, 1);
         while (tile >= 0) { /* keys a tile ahead of values */
             const forward_listed *const more = Z::listed::of(smem, drawn);
-            const int below =
-                tile > Z::records::of(smem, drawn)->first
-                    ? ordo_blocks_below(more->words, args.blocks.across, more->rows, tile)
-                    : -1;
+            const int below = listed_below<Z>(args, more, Z::records::of(smem, drawn)->first, tile);
             if (below >= 0)
                 listed_load_tile<Z, false>(args, smem, drawn, loaded + 1, below);
             listed_load_tile<Z, true>(args, smem, drawn, loaded, tile);

@@ -97,6 +97,10 @@
     INSTANCE(seen_64_f16, forward_varlen<64, 64, true, FORWARD_ELEMENTS>)                          \
     INSTANCE(seen_128_bf16, forward_varlen<128, 128, false, FORWARD_ELEMENTS>)                     \
     INSTANCE(seen_128_f16, forward_varlen<128, 128, true, FORWARD_ELEMENTS>)                       \
+    INSTANCE(seen_192_bf16, forward_varlen<192, 192, false, FORWARD_ELEMENTS>)                     \
+    INSTANCE(seen_192_f16, forward_varlen<192, 192, true, FORWARD_ELEMENTS>)                       \
+    INSTANCE(seen_256_bf16, forward_varlen<256, 256, false, FORWARD_ELEMENTS>)                     \
+    INSTANCE(seen_256_f16, forward_varlen<256, 256, true, FORWARD_ELEMENTS>)                       \
     /* a bias */                                                                                   \
     INSTANCE(bias_64_bf16, forward_varlen<64, 64, false, FORWARD_BIAS>)                            \
     INSTANCE(bias_64_f16, forward_varlen<64, 64, true, FORWARD_BIAS>)                              \

@@ -104,8 +104,11 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
     const ordo_keep_source source = ordo_pass_keep_source(pass);
     const ordo_forward_rule rule = rule_of(pass);
     const bool small = ordo_pass_bucket(pass) == 64;
+    const bool wide = pass->head_dim > 192 || pass->v_head_dim > 192;
     if (pass->bias.data)
         return small ? INSTANCE(bias_64) : INSTANCE(bias_128);
+    if (pass->blocks.bits && ordo_pass_bucket(pass) > 128)
+        return wide ? INSTANCE(seen_256) : INSTANCE(seen_192);
     if (pass->blocks.bits)
         return small ? INSTANCE(seen_64) : INSTANCE(seen_128);
     if (pass->blocks.start)
@@ -116,7 +119,7 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
         return small ? INSTANCE(score_rule_64) : INSTANCE(score_rule_128);
     if (ordo_pass_bucket(pass) <= 128)
         return small ? INSTANCE(varlen_64) : INSTANCE(varlen_128);
-    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+    if (wide)
         return INSTANCE(varlen_256);
     return pass->v_head_dim <= 128 ? INSTANCE(varlen_192_128) : INSTANCE(varlen_192);
 }

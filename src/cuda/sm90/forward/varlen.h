@@ -183,14 +183,15 @@ ORDO_DEVICE void varlen_produce(const ARGS &args, char *smem)
     }
 }
 
-/* Hides of a tile what lists or bits do not show: all of it, if it is not `seen`. */
+/* Hides of a tile what lists or bits do not show: all of it, if it is not `seen`. `shift`: of the
+ * words of a block, for the tile. */
 template <forward_kind KIND, int N>
 ORDO_DEVICE void varlen_listed(float (&s)[N], const ordo_forward_args &args,
                                const forward_record &record, const forward_listed &more, bool seen,
-                               bool partial, uint2 bits, int row, int column)
+                               bool partial, uint2 bits, int shift, int row, int column)
 {
     if (KIND == FORWARD_ELEMENTS && partial)
-        mask_words(s, bits);
+        mask_words(s, make_uint2(bits.x << shift, bits.y << shift));
     else if (!seen || partial)
         listed_mask(s, args, record, more, seen, row, column);
 }
@@ -320,7 +321,8 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
                                                     : partial_to);
                 if (LISTS)
                     varlen_listed<KIND>(s, args, record, more, is(LISTED_SEEN), is(LISTED_PARTIAL),
-                                        bits, row, tile * Z::COLUMNS + column);
+                                        bits, Z::COLUMNS < ORDO_BLOCK ? tile % 2 * 4 : 0, row,
+                                        tile * Z::COLUMNS + column);
             }
             row_tops(top, s, state);
         }
@@ -331,7 +333,8 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
     auto look_on = [&] { /* the same for one that is at hand next */
                          look();
                          if (ELEMENTS && is(LISTED_PARTIAL))
-                             bits = listed_bits(args, record, more, first + warp * 16, tile);
+                             bits = listed_bits(args, record, more, first + warp * 16,
+                                                tile / listed_tiles<Z>);
     };
 
     keep.begin(record, first + warp * 16, tile);

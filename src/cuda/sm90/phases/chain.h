@@ -55,8 +55,8 @@ template <bool F16, int COLUMNS, bool HELD> struct chain_tile {
     }
 };
 
-template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
-    using Z = chain_shape<D, DV, SOURCE>;
+template <int D, int DV, bool F16, ordo_keep_source SOURCE, bool SEEN> struct chain_math {
+    using Z = chain_shape<D, DV, SOURCE, SEEN>;
     static const bool DROP = SOURCE != ORDO_KEEP_NONE;
     const ordo_phase_chains &args;
     const int x;                         /* thread of the warpgroup */
@@ -175,10 +175,12 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
         return w;
     }
 
-    /* Marks the dropped elements of S^T, whose rows are the keys from `key` on. A word holds 32
-     * keys of one query; a thread has two of them, 8 keys apart. */
-    static __device__ __forceinline__ void drop(float (&p)[CHAIN_SCORES], uint32_t words, int key,
-                                                int x)
+    /* each(element, word, shift) for a thread's elements of S^T, whose rows are the keys from `key`
+     * on: shifted left by it, the word has the element's bit in its sign. A word holds 32 keys of
+     * one query; a thread has two of them, 8 keys apart. */
+    template <class EACH>
+    static __device__ __forceinline__ void with_bits(float (&p)[CHAIN_SCORES], uint32_t words,
+                                                     int key, int x, EACH each)
     {
         const uint32_t at = words + x % 4 * 64 + x % 32 / 8 * 8;
         const uint32_t shift = keep_shift(key / CHAIN_TILE % 2 * 8 + x / 32 * 2, x / 4 % 2);
@@ -189,8 +191,33 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
             load_shared2(at + k * 256 + 32, word[1][0], word[1][1]);
 #pragma unroll
             for (int i = 8 * k; i < 8 * k + 8; i++)
-                p[i] =
-                    mark_dropped(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+                each(p[i], (uint32_t)word[i % 2][i / 4 % 2], shift - (i & 2 ? 16 : 0));
+        }
+    }
+
+    /* Marks the dropped elements. */
+    static __device__ __forceinline__ void drop(float (&p)[CHAIN_SCORES], uint32_t words, int key,
+                                                int x)
+    {
+        with_bits(p, words, key, x, [](float &p, uint32_t word, uint32_t shift) {
+            p = mark_dropped(p, word, shift);
+        });
+    }
+
+    /* Gives what is hidden a value. */
+    __device__ __forceinline__ void hide(float (&s)[CHAIN_SCORES], uint32_t unit, float value) const
+    {
+        const int32_t partial = of_step(offsetof(chain_step, partial));
+        if (SEEN ? partial & CHAIN_BAND : partial)
+            window(unit).hide(s, value);
+        if (SEEN && partial & CHAIN_ELEMENTS) {
+            int thread = x;
+            asm volatile("" : "+r"(thread)); /* nothing of it in registers from step to step */
+            with_bits(s, Z::elements(ring.stage, ring.parity),
+                      of_unit(unit, offsetof(chain_unit, key)), thread,
+                      [value](float &s, uint32_t word, uint32_t shift) {
+                          set_if_clear(s, word, 0x80000000u >> shift, value);
+                      });
         }
     }
 
@@ -211,8 +238,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                 slope = __int_as_float(of_step(offsetof(chain_step, slope)));
                 return away(unit);
             });
-        if (of_step(offsetof(chain_step, partial)))
-            window(unit).hide(s, -INFINITY);
+        hide(s, unit, -INFINITY);
 #pragma unroll
         for (int i = 0; i < CHAIN_SCORES; i++)
             s[i] = exp2_approx(s[i]);
@@ -283,8 +309,7 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
                     (dp[8 * k + i] - delta[i / 4 * 2 + i % 2]) * (DROP ? fabsf(of) : of);
             }
         }
-        if (of_step(offsetof(chain_step, partial)))
-            window(unit).hide(dp, 0.0f);
+        hide(dp, unit, 0.0f);
 #pragma unroll
         for (int i = 0; i < CHAIN_PACKED; i++)
             ds[i] = pack_pair<F16>(dp[2 * i], dp[2 * i + 1]);
@@ -455,11 +480,11 @@ template <int D, int DV, bool F16, ordo_keep_source SOURCE> struct chain_math {
     }
 };
 
-template <int D, int DV, bool F16, ordo_keep_source SOURCE>
+template <int D, int DV, bool F16, ordo_keep_source SOURCE, bool SEEN>
 __global__ void __launch_bounds__(PHASE_THREADS, 1)
     phase_chain(const __grid_constant__ ordo_phase_chains args)
 {
-    using Z = chain_shape<D, DV, SOURCE>;
+    using Z = chain_shape<D, DV, SOURCE, SEEN>;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     block_begin([] {
         mbar_init(Z::K_FULL, 1);
@@ -487,15 +512,15 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
         registers_down<Z::PRODUCER_REGISTERS>();
         if constexpr (SOURCE == ORDO_KEEP_MADE)
             if (threadIdx.x >= 32) {
-                chain_make_bits<D, DV>(args, threadIdx.x - 32);
+                chain_make_bits<Z>(args, threadIdx.x - 32);
                 return;
             }
         if (threadIdx.x < 32 && elect_one())
-            chain_loader<D, DV, SOURCE> { args, policy_evict_last() }.all_units();
+            chain_loader<D, DV, SOURCE, SEEN> { args, policy_evict_last() }.all_units();
         return;
     }
     registers_up<Z::CONSUMER_REGISTERS>();
-    chain_math<D, DV, F16, SOURCE> math { args, (int)threadIdx.x % 128 };
+    chain_math<D, DV, F16, SOURCE, SEEN> math { args, (int)threadIdx.x % 128 };
     if (warpgroup == 1)
         math.run_scores();
     else

@@ -26,10 +26,13 @@ struct chain_unit {
     int32_t steps, key, head, sequence, ends, queries, diagonal;
 };
 
+/* What hides some of a step. */
+enum { CHAIN_BAND = 1, CHAIN_ELEMENTS = 2 };
+
 /* The record of a step. Where bits are made, chain_made follows it, with the keys as a number of
  * tiles, and row is -1 at the end. */
 struct chain_step {
-    int32_t row, partial;
+    int32_t row, partial; /* SEEN: CHAIN_BAND, CHAIN_ELEMENTS; else whether the band does */
     float slope;
     int32_t line;
 };
@@ -41,13 +44,14 @@ struct chain_made {
 /* With two stages (SWAPPED) Q and dO of a step have barriers of their own, and change places from
  * one use of a stage to the next: Q is loaded where dO was, which is released first, and dO where Q
  * was. The products come in the order dV, S of the next step, dK, dP of the next step. Each load
- * has the time of four of them; if Q and dO kept their places, dO would have six and Q two. */
-template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
+ * has the time of four of them; if Q and dO kept their places, dO would have six and Q two. SEEN:
+ * under an element mask. */
+template <int D, int DV, ordo_keep_source SOURCE, bool SEEN> struct chain_shape {
     enum {
-        CONSUMER_REGISTERS = 224,
-        PRODUCER_REGISTERS = 56, /* Philox needs them */
         MADE = SOURCE == ORDO_KEEP_MADE,
-        K_HELD = D <= 192, /* in registers, too */
+        CONSUMER_REGISTERS = SEEN && MADE ? 216 : 224,
+        PRODUCER_REGISTERS = SEEN && MADE ? 72 : 56, /* Philox needs them */
+        K_HELD = D <= 192 && !(SEEN && MADE),        /* in registers, too */
         V_HELD = D <= 192 && DV <= 128,
         STAGES = D + DV > 384   ? 2
                  : D + DV > 320 ? 3
@@ -60,6 +64,7 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
         P_BYTES = CHAIN_TILE * CHAIN_TILE * 2,
         STAT_BYTES = CHAIN_TILE * 4,
         KEEP_BYTES = SOURCE == ORDO_KEEP_NONE ? 0 : 4 * CHAIN_KEEP_WORDS,
+        ELEMENTS_BYTES = SEEN ? 4 * CHAIN_KEEP_WORDS : 0,
         STEP_BYTES = sizeof(chain_step) + (MADE ? sizeof(chain_made) : 0),
         UNIT_BYTES = sizeof(chain_unit),
         /* shared memory */
@@ -70,13 +75,14 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
         LSE = P + 2 * P_BYTES,           /* one per stage */
         DELTA = LSE + STAGES * STAT_BYTES,
         KEEP = DELTA + STAGES * STAT_BYTES,
-        STEP = KEEP + STAGES * KEEP_BYTES,
+        ELEMENTS = KEEP + STAGES * KEEP_BYTES, /* words of an element mask; one per record */
+        STEP = ELEMENTS + RECORDS * ELEMENTS_BYTES,
         UNIT = STEP + RECORDS * STEP_BYTES, /* twice, by the parity of the unit */
         K_FULL = UNIT + 2 * UNIT_BYTES,     /* barriers, 8 bytes each */
         K_EMPTY = K_FULL + 8,
         V_FULL = K_EMPTY + 8,
         V_EMPTY = V_FULL + 8,
-        Q_FULL = V_EMPTY + 8, /* Q, lse and given keep bits of a stage, and its record */
+        Q_FULL = V_EMPTY + 8, /* Q, lse, given bits and elements of a stage, and its record */
         DOUT_FULL = SWAPPED ? Q_FULL + 8 * STAGES : Q_FULL, /* dO and delta */
         Q_EMPTY = DOUT_FULL + 8 * STAGES,
         DOUT_EMPTY = SWAPPED ? Q_EMPTY + 8 * STAGES : Q_EMPTY,
@@ -93,7 +99,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
     static_assert(256 * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= PHASE_THREADS * 168,
                   "setmaxnreg would wait for ever");
 
-    /* Q, dO and the record of a step, by its stage and the parity of the uses of that stage. */
+    /* Q, dO, the record and the elements of a step, by its stage and the parity of the uses of that
+     * stage. */
     static __device__ __forceinline__ uint32_t q(uint32_t stage, uint32_t parity)
     {
         return RING + stage * STAGE_BYTES + (SWAPPED ? parity * V_BYTES : 0);
@@ -108,10 +115,15 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_shape {
     {
         return STEP + (SWAPPED ? parity * STAGES + stage : stage) * STEP_BYTES;
     }
+
+    static __device__ __forceinline__ uint32_t elements(uint32_t stage, uint32_t parity)
+    {
+        return ELEMENTS + (SWAPPED ? parity * STAGES + stage : stage) * ELEMENTS_BYTES;
+    }
 };
 
-template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
-    using Z = chain_shape<D, DV, SOURCE>;
+template <int D, int DV, ordo_keep_source SOURCE, bool SEEN> struct chain_loader {
+    using Z = chain_shape<D, DV, SOURCE, SEEN>;
     const ordo_phase_chains &args;
     const uint64_t reused; /* L2 policy */
     pipeline_state<Z::STAGES> ring = {};
@@ -143,32 +155,82 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         load<DV>(Z::V, &args.map.v, Z::V_FULL, s.kv_row + key, head, s.batch);
     }
 
-    /* Given keep words: one copy per sixteen rows; rows that do not exist use the last ones'. */
-    __device__ __forceinline__ void load_keep(uint32_t to, const ordo_cuda_sequence &s, int q_head,
-                                              int row, int key, uint32_t bar) const
+    /* Words of bits, of which `first` is the block of row 0: one copy per sixteen rows; rows that
+     * do not exist use the last ones'. */
+    __device__ __forceinline__ void load_words(uint32_t to, const uint32_t *bits, int64_t first,
+                                               int across, const ordo_cuda_sequence &s, int row,
+                                               uint32_t bar) const
     {
         enum { EACH = ORDO_KEEP_ROWS * ORDO_KEEP_COLS / 8 };
         const int last = max(s.q_len - 1, 0) / ORDO_KEEP_ROWS;
-        const int64_t first = s.keep + q_head * s.keep_head + key / ORDO_KEEP_COLS;
 #pragma unroll 1
         for (int n = 0; n < CHAIN_TILE / ORDO_KEEP_ROWS; n++)
             bulk_load(to + EACH * n,
-                      args.keep_bits +
-                          (first + (int64_t)min(row / ORDO_KEEP_ROWS + n, last) * s.keep_across) *
-                              (EACH / 4),
+                      bits + (first + (int64_t)min(row / ORDO_KEEP_ROWS + n, last) * across) *
+                                 (EACH / 4),
                       EACH, bar);
     }
+
+    /* ---- element masks ---- */
+
+    /* The column of a key block: the query tiles of a query head that see something of it. */
+    __device__ __forceinline__ const uint32_t *column(const ordo_cuda_sequence &s, int q_head,
+                                                      int own) const
+    {
+        return ordo_blocks_column(&args.blocks, q_head, s.key_tile * (PHASE_KEYS / ORDO_BLOCK),
+                                  own * CHAIN_TILE / ORDO_BLOCK);
+    }
+
+    /* Whether a query tile has steps with the keys of a unit. */
+    __device__ __forceinline__ bool sees(const ordo_cuda_sequence &s, int q_head, int i,
+                                         int own) const
+    {
+        return !SEEN || ordo_bit(column(s, q_head, own)[1 + i / ORDO_TILE_BITS], i);
+    }
+
+    /* Whether bits hide some of it. */
+    __device__ __forceinline__ bool cut(const ordo_cuda_sequence &s, int q_head, int i,
+                                        int own) const
+    {
+        const int key = own * CHAIN_TILE / ORDO_BLOCK;
+        const ordo_tile_word *const words =
+            ordo_blocks_words(&args.blocks, q_head, s.query_tile, i);
+        return ordo_bit(words[key / ORDO_TILE_BITS].partial, key);
+    }
+
+    /* What is left of the walk of a unit. One that no query sees has no visits, in the opening
+     * panel. Returns its steps. */
+    __device__ __forceinline__ int32_t listed_steps(const ordo_cuda_sequence &s, int32_t head,
+                                                    int32_t own, ordo_phase_walk &walk) const
+    {
+        uint32_t all = 0;
+        int32_t steps = 0;
+        for (int32_t g = 0; g < args.run.group_heads; g++) {
+            const int32_t q_head = head * args.run.group_heads + g;
+            all += *column(s, q_head, own);
+            for (int32_t n = 0; n < walk.count; n++)
+                steps += sees(s, q_head, walk.first + n * walk.step, own);
+        }
+        if (all == 0) {
+            walk.count = 0;
+            walk.begins = walk.ends = args.panel.opening;
+        }
+        return steps * (PHASE_ROWS / CHAIN_TILE);
+    }
+
+    /* ---- steps and units ---- */
 
     /* Rows row .. row + 63 of a query tile whose dS^T begins at `line`, with the keys of block
      * `own`. */
     __device__ __forceinline__ void load_step(const ordo_cuda_sequence &s, int sequence, int q_head,
-                                              int line, int row, int own, bool partial)
+                                              int line, int row, int own, int partial)
     {
         const ordo_phase_factors *const f = args.factors;
         const uint32_t q_full = Z::Q_FULL + 8 * ring.stage,
                        dout_full = Z::DOUT_FULL + 8 * ring.stage;
         const int given = SOURCE == ORDO_KEEP_GIVEN ? Z::KEEP_BYTES : 0;
-        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES + given;
+        const int elements = SEEN && (partial & CHAIN_ELEMENTS) ? Z::ELEMENTS_BYTES : 0;
+        const int q_bytes = Z::K_BYTES + Z::STAT_BYTES + given + elements;
         const int dout_bytes = Z::V_BYTES + Z::STAT_BYTES;
         const uint32_t at = Z::record(ring.stage, ring.parity);
         const int64_t stat = ((int64_t)q_head * args.batch.tiles + s.query_tile) * PHASE_ROWS + row;
@@ -182,8 +244,15 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         load<D>(Z::q(ring.stage, ring.parity), &f[1].b, q_full, s.q_row + row, q_head, s.batch);
         bulk_load(Z::LSE + ring.stage * Z::STAT_BYTES, args.lse2 + stat, Z::STAT_BYTES, q_full);
         if constexpr (SOURCE == ORDO_KEEP_GIVEN)
-            load_keep(Z::KEEP + ring.stage * Z::KEEP_BYTES, s, q_head, row, own * CHAIN_TILE,
-                      q_full);
+            load_words(Z::KEEP + ring.stage * Z::KEEP_BYTES, args.keep_bits,
+                       s.keep + q_head * s.keep_head + own * CHAIN_TILE / ORDO_KEEP_COLS,
+                       s.keep_across, s, row, q_full);
+        if (SEEN && elements > 0)
+            load_words(Z::elements(ring.stage, ring.parity), args.blocks.bits,
+                       ordo_blocks_bits(&args.blocks,
+                                        ordo_blocks_mask(&args.blocks, sequence, q_head), 0,
+                                        own * CHAIN_TILE / ORDO_KEEP_COLS),
+                       args.blocks.bits_across, s, row, q_full);
         if (Z::SWAPPED) {
             mbar_wait(Z::Q_EMPTY + 8 * ring.stage, ring.parity ^ 1);
             mbar_expect(dout_full, dout_bytes);
@@ -203,6 +272,14 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
                 tma_prefetch(&args.factors[n].came, 0, s.kv_row + key, head, s.batch);
     }
 
+    /* The sequence `s` once more. SEEN: computed anew, for its fields have no registers from step
+     * to step. */
+    __device__ __forceinline__ ordo_cuda_sequence again(const ordo_cuda_sequence &s,
+                                                        int32_t sequence) const
+    {
+        return SEEN ? ordo_batch_sequence(&args.batch, (int32_t)opaque((uint32_t)sequence)) : s;
+    }
+
     __device__ __forceinline__ void unit(int32_t block, int32_t head)
     {
         enum { OF_TILE = PHASE_KEYS / CHAIN_TILE, OF_ROWS = PHASE_ROWS / CHAIN_TILE };
@@ -212,34 +289,41 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
         const int32_t own = block - OF_TILE * s.key_tile, key = own * CHAIN_TILE;
         if (key >= s.kv_len)
             return;
-        const ordo_phase_walk walk = ordo_phase_visits(&s, &args.panel, CHAIN_TILE, own, args.down);
+        ordo_phase_walk walk = ordo_phase_visits(&s, &args.panel, CHAIN_TILE, own, args.down);
+        const int32_t listed = SEEN ? listed_steps(s, head, own, walk) : 0;
         if (walk.count == 0 && (!walk.begins || (f.before && f.left)))
             return; /* another panel's block; or unseen, and the sums stay where they are */
         if (walk.begins)
             prefetch(s, head, key);
         const int32_t ends = walk.begins + 2 * walk.ends;
-        const int32_t steps = walk.count * args.run.group_heads * OF_ROWS;
-        const ordo_band band = ordo_sequence_band(&s, CHAIN_TILE, CHAIN_TILE);
+        const int32_t steps = SEEN ? listed : walk.count * args.run.group_heads * OF_ROWS;
         bool first = true;
         int32_t i = walk.first;
 #pragma unroll 1
         for (int32_t n = 0; n < walk.count; n++, i += walk.step) {
-            const int32_t line =
-                (int32_t)ordo_phase_line(&args.lines, &args.panel, args.run.group_heads,
-                                         head * args.run.group_heads, s.query_tile + i);
+            const int32_t line = (int32_t)ordo_phase_line(
+                &args.lines, &args.panel, args.run.group_heads, head * args.run.group_heads,
+                again(s, sequence).query_tile + i);
 #pragma unroll 1
             for (int32_t g = 0; g < args.run.group_heads * OF_ROWS; g++) {
+                const ordo_cuda_sequence now = again(s, sequence);
+                const ordo_band band = ordo_sequence_band(&now, CHAIN_TILE, CHAIN_TILE);
                 const int32_t half = i * OF_ROWS + g % OF_ROWS;
-                load_step(s, sequence, head * args.run.group_heads + g / OF_ROWS,
-                          line + g / OF_ROWS * args.lines.head, half * CHAIN_TILE, own,
-                          ordo_band_partial(&band, half, own));
+                const int32_t q_head = head * args.run.group_heads + g / OF_ROWS;
+                if (!sees(now, q_head, i, own))
+                    continue;
+                int partial = ordo_band_partial(&band, half, own);
+                if (SEEN && cut(now, q_head, i, own))
+                    partial |= CHAIN_ELEMENTS;
+                load_step(now, sequence, q_head, line + g / OF_ROWS * args.lines.head,
+                          half * CHAIN_TILE, own, partial);
                 if (first) /* after the first queries: K and V are released later */
-                    begin_unit(s, sequence, head, key, steps, ends);
+                    begin_unit(now, sequence, head, key, steps, ends);
                 first = false;
             }
         }
         if (first)
-            begin_unit(s, sequence, head, key, 0, ends);
+            begin_unit(again(s, sequence), sequence, head, key, 0, ends);
     }
 
     __device__ __forceinline__ void all_units(void)
@@ -269,10 +353,8 @@ template <int D, int DV, ordo_keep_source SOURCE> struct chain_loader {
 
 /* Keep bits of all steps, by the three warps that do not load. A step's words may be overwritten
  * when its stage is loaded again: P of the step before has been computed. */
-template <int D, int DV>
-ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
+template <class Z> ORDO_DEVICE void chain_make_bits(const ordo_phase_chains &args, uint32_t thread)
 {
-    using Z = chain_shape<D, DV, ORDO_KEEP_MADE>;
     for (pipeline_state<Z::STAGES> ring;; ring.advance()) {
         const uint32_t at = Z::record(ring.stage, ring.parity);
         mbar_wait(Z::TOLD + 8 * ring.stage, ring.parity);

@@ -14,11 +14,15 @@
     INSTANCE(keys, phase_product_of<PHASE_BY_KEYS>)                                                \
     INSTANCE(queries, phase_product_of<PHASE_QUERIES>)                                             \
     INSTANCE(queries_transposed, phase_product_of<PHASE_TRANSPOSED>)                               \
+    INSTANCE(queries_seen, phase_product_of<PHASE_SEEN>)                                           \
     /* head sizes, of v too if it is another, up to these */                                       \
     INSTANCE(chain_192_128, phase_chain_of<192, 128>)                                              \
     INSTANCE(chain_192, phase_chain_of<192, 192>)                                                  \
     INSTANCE(chain_256_128, phase_chain_of<256, 128>)                                              \
-    INSTANCE(chain_256, phase_chain_of<256, 256>)
+    INSTANCE(chain_256, phase_chain_of<256, 256>)                                                  \
+    /* element masks */                                                                            \
+    INSTANCE(chain_seen_192, phase_chain_of<192, 192, true>)                                       \
+    INSTANCE(chain_seen_256, phase_chain_of<256, 256, true>)
 
 /* `columns`: of the outputs of a product. */
 #define ORDO_PHASE_DECLARE(NAME, ...)                                                              \

@@ -28,21 +28,21 @@ static ordo_phase_kernel phase_product_of(const ordo_cuda_pass *pass, int32_t co
                                             : phase_product_wide<KIND, 256>(pass->f16);
 }
 
-template <int D, int DV, ordo_keep_source SOURCE>
+template <int D, int DV, ordo_keep_source SOURCE, bool SEEN>
 static ordo_phase_kernel phase_chain_from(bool f16)
 {
-    return { f16 ? (const void *)phase_chain<D, DV, true, SOURCE>
-                 : (const void *)phase_chain<D, DV, false, SOURCE>,
-             chain_shape<D, DV, SOURCE>::BYTES };
+    return { f16 ? (const void *)phase_chain<D, DV, true, SOURCE, SEEN>
+                 : (const void *)phase_chain<D, DV, false, SOURCE, SEEN>,
+             chain_shape<D, DV, SOURCE, SEEN>::BYTES };
 }
 
-template <int D, int DV>
+template <int D, int DV, bool SEEN = false>
 static ordo_phase_kernel phase_chain_of(const ordo_cuda_pass *pass, int32_t)
 {
     const ordo_keep_source source = ordo_pass_keep_source(pass);
-    return source == ORDO_KEEP_NONE    ? phase_chain_from<D, DV, ORDO_KEEP_NONE>(pass->f16)
-           : source == ORDO_KEEP_GIVEN ? phase_chain_from<D, DV, ORDO_KEEP_GIVEN>(pass->f16)
-                                       : phase_chain_from<D, DV, ORDO_KEEP_MADE>(pass->f16);
+    return source == ORDO_KEEP_NONE    ? phase_chain_from<D, DV, ORDO_KEEP_NONE, SEEN>(pass->f16)
+           : source == ORDO_KEEP_GIVEN ? phase_chain_from<D, DV, ORDO_KEEP_GIVEN, SEEN>(pass->f16)
+                                       : phase_chain_from<D, DV, ORDO_KEEP_MADE, SEEN>(pass->f16);
 }
 
 #define ORDO_INSTANCE(NAME, ...)                                                                   \

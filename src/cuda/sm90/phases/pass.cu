@@ -27,11 +27,11 @@ static bool by_keys(const ordo_cuda_pass *pass)
 }
 
 /* Whether dV, dK and dS come from one kernel. dS of a pass of dq alone comes from the scores, which
- * make no keep bits. */
+ * make no keep bits and read no element mask. */
 static bool chained(const ordo_cuda_pass *pass)
 {
     return pass->form == ORDO_FORM_CHAIN &&
-           (by_keys(pass) || ordo_pass_keep_source(pass) == ORDO_KEEP_MADE);
+           (by_keys(pass) || ordo_pass_keep_source(pass) == ORDO_KEEP_MADE || pass->blocks.bits);
 }
 
 /* ---- maps ---- */
@@ -137,8 +137,9 @@ static ordo_status launch_queries(const phase_pass &x, ordo_launch kind)
     f->columns = x.head_dim;
     f->scale = ordo_pass_dk_scale(&x);
     return launch(x,
-                  chained(&x) ? ordo_phases_queries_transposed(&x, f->columns)
-                              : ordo_phases_queries(&x, f->columns),
+                  x.blocks.bits ? ordo_phases_queries_seen(&x, f->columns)
+                  : chained(&x) ? ordo_phases_queries_transposed(&x, f->columns)
+                                : ordo_phases_queries(&x, f->columns),
                   kind, &args);
 }
 
@@ -196,7 +197,10 @@ static ordo_status launch_keys(const phase_pass &x)
 static ordo_phase_kernel chain_of(const ordo_cuda_pass *pass)
 {
     const bool narrow = pass->v_head_dim <= 128;
-    if (pass->head_dim > 192 || pass->v_head_dim > 192)
+    const bool wide = pass->head_dim > 192 || pass->v_head_dim > 192;
+    if (pass->blocks.bits)
+        return wide ? ordo_phases_chain_seen_256(pass, 0) : ordo_phases_chain_seen_192(pass, 0);
+    if (wide)
         return narrow ? ordo_phases_chain_256_128(pass, 0) : ordo_phases_chain_256(pass, 0);
     return narrow ? ordo_phases_chain_192_128(pass, 0) : ordo_phases_chain_192(pass, 0);
 }
@@ -292,6 +296,7 @@ ordo_status ordo_wgmma_backward_phases(const ordo_cuda_pass *pass)
 {
     phase_pass x = {};
     CUDA_TRY(begin(&x, pass, true));
+    CUDA_TRY(ordo_cuda_tiles(pass));
     CUDA_TRY(ordo_cuda_clear_backward(pass));
     CUDA_TRY(ordo_backward_begin(pass, false));
     CUDA_TRY(run_panels(&x));

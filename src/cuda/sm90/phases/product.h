@@ -24,9 +24,12 @@ struct product_unit {
     int32_t first; /* by queries: the first block of PHASE_STEP keys */
 };
 
-/* O; dQ; dQ from dS^T, of which each query tile has a row of 128 queries for every key; dV and dK.
- */
-enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_TRANSPOSED, PHASE_BY_KEYS };
+/* O; dQ; dQ from dS^T, of which each query tile has a row of 128 queries for every key; dV and dK;
+ * dQ from dS^T under an element mask: keys of blocks that a query tile does not see have no dS. */
+enum phase_kind { PHASE_OUTPUTS, PHASE_QUERIES, PHASE_TRANSPOSED, PHASE_BY_KEYS, PHASE_SEEN };
+
+template <phase_kind KIND>
+constexpr bool phase_transposed = KIND == PHASE_TRANSPOSED || KIND == PHASE_SEEN;
 
 /* ---- loads ---- */
 
@@ -69,28 +72,44 @@ template <int N> struct product_loader {
             load.pass();
     }
 
-    template <bool TRANSPOSED>
+    template <phase_kind KIND>
     __device__ __forceinline__ void by_queries(const phase_query_tile &at, int32_t column)
     {
+        const bool TRANSPOSED = phase_transposed<KIND>;
         const ordo_span keys = ordo_phase_keys(&at.s, at.i, PHASE_STEP);
         const int64_t line =
             TRANSPOSED
                 ? ordo_phase_line(&args.lines, &args.panel, args.run.group_heads, at.head, at.tile)
                 : ordo_phase_slot(&args.panel, args.run.group_heads, at.head, at.tile) * PHASE_ROWS;
-        begin({ ordo_span_count(keys), at.tile, at.head, at.sequence, 0, column, 3, keys.first });
+        const auto sees = [&](int32_t j) {
+            const int32_t block = j / (ORDO_BLOCK / PHASE_STEP);
+            return KIND != PHASE_SEEN ||
+                   ordo_bit(ordo_blocks_words(&args.blocks, at.head, at.s.query_tile,
+                                              at.i)[block / ORDO_TILE_BITS]
+                                .seen,
+                            block);
+        };
+        int32_t stages = ordo_span_count(keys);
+        if constexpr (KIND == PHASE_SEEN)
+            for (int32_t j = keys.first; j <= keys.last; j++)
+                stages -= !sees(j);
+        begin({ stages, at.tile, at.head, at.sequence, 0, column, 3, keys.first });
 #pragma unroll 1
-        for (int32_t j = keys.first; j <= keys.last; j++)
+        for (int32_t j = keys.first; j <= keys.last; j++) {
+            if (!sees(j))
+                continue;
             stage<TRANSPOSED>(args.factors[0], TRANSPOSED ? 0 : j * PHASE_STEP,
                               line + (TRANSPOSED ? j * PHASE_STEP : 0), column,
                               at.s.kv_row + j * PHASE_STEP, at.head / args.run.group_heads,
                               at.s.batch, at.s.kv_len - j * PHASE_STEP);
+        }
     }
 
-    template <bool TRANSPOSED> __device__ __forceinline__ void all_queries(void)
+    template <phase_kind KIND> __device__ __forceinline__ void all_queries(void)
     {
         phase_query_tiles<true>(
             args, product_parts<N>(args.factors[0].columns),
-            [&](const phase_query_tile &at) { by_queries<TRANSPOSED>(at, at.part * N); });
+            [&](const phase_query_tile &at) { by_queries<KIND>(at, at.part * N); });
         begin({ -1 });
     }
 
@@ -252,8 +271,8 @@ template <phase_kind KIND, bool F16, int N> struct product_math {
 
     __device__ __forceinline__ void add(float (&d)[N / 2], int stages)
     {
-        pipe.template multiply<F16, KEYS || KIND == PHASE_TRANSPOSED, true>(
-            d, stages, true, args.batch.table != NULL);
+        pipe.template multiply<F16, KEYS || phase_transposed<KIND>, true>(d, stages, true,
+                                                                          args.batch.table != NULL);
     }
 
     /* The same tile by tile, with the factors of the next tile between them. */
@@ -314,7 +333,7 @@ __global__ void __launch_bounds__(PHASE_THREADS, 1)
             if (keys) {
                 loader.all_keys();
             } else {
-                loader.template all_queries<KIND == PHASE_TRANSPOSED>();
+                loader.template all_queries<KIND>();
                 grid_wait(); /* this kernel ends no sooner than the one by keys */
             }
         },

@@ -77,6 +77,15 @@ ORDO_DEVICE void zero_if(float &x, uint32_t word, uint32_t bit)
                  : "r"(word), "r"(bit));
 }
 
+/* x = value if the bit is clear. */
+ORDO_DEVICE void set_if_clear(float &x, uint32_t word, uint32_t bit, float value)
+{
+    asm("{.reg .b32 b; .reg .pred clear; and.b32 b, %1, %2; setp.eq.u32 clear, b, 0; "
+        "@clear mov.b32 %0, %3;}"
+        : "+f"(x)
+        : "r"(word), "r"(bit), "f"(value));
+}
+
 /* The first element that a thread's quad writes of its first row, in the workspace. */
 ORDO_DEVICE int64_t phase_place(const ordo_phase_common &all, int head, int tile, int row, int key,
                                 int columns, int thread)
