@@ -317,6 +317,7 @@ meets h200-peers.json 4
 meets h200-block.json 2
 meets h200-block-paper.json 1
 meets h200-ordo-products.json 2
+meets h200-rounds.json 2
 # Ratios of blocks: overlapped over sequential and over fused.
 status 0 model validate "$ORDO_SOURCE/lab/bench/measured/h200-block.json" --most-ratio 2
 # Rows that the constants of their kind were not fitted to: every kind of attention but backward passes
@@ -327,7 +328,7 @@ status 0 model validate "$ORDO_SOURCE/lab/bench/measured/h200-prices.json" --hol
 awk -F'|' '/^\| file \|/ { on = 1; next } on && !/^\|/ { exit } on && $3 !~ /---/ {
         if (match($2, /`[^`]*`/)) file = substr($2, RSTART + 1, RLENGTH - 2)
         gsub(/ /, ""); print file, $3, $4, $5, $6 }' "$ORDO_SOURCE/lab/docs/model.md" >"$work/stated"
-for file in h200.json h200-calibrate.json h200-dropout.json h200-peers.json h200-block.json h200-block-paper.json h200-ordo-products.json neoverse-v1.json; do
+for file in h200.json h200-calibrate.json h200-dropout.json h200-peers.json h200-block.json h200-block-paper.json h200-ordo-products.json h200-rounds.json neoverse-v1.json; do
     status 0 model validate "$ORDO_SOURCE/lab/bench/measured/$file"
     awk -v file=$file '/rows +mean error/ { on = 1; next } /^$/ { on = 0 }
         on && !/^all / { print file, $1, $2, $3, $4 }' "$out"
