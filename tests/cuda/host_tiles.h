@@ -49,11 +49,12 @@ static inline void host_count(const ordo_cuda_block_mask *x, ordo_tile_word *wor
         *span = all;
 }
 
-/* The column of key tile j: its number of query tiles and their bits. */
+/* The column of key block j: its number of query tiles and their bits. A key tile of the backward
+ * pass has `blocks` of them. */
 static inline void host_column(const ordo_cuda_block_mask *x, const ordo_cuda_sequence *s,
-                               int32_t list, int32_t j)
+                               int32_t list, int32_t blocks, int32_t j)
 {
-    uint32_t *const column = ordo_blocks_column(x, list, s->key_tile, j);
+    uint32_t *const column = ordo_blocks_column(x, list, s->key_tile * blocks, j);
     memset(column, 0, (size_t)(x->down + 1) * sizeof *column);
     for (int32_t i = 0; i * x->rows < s->q_len; i++)
         if (ordo_bit(ordo_blocks_words(x, list, s->query_tile, i)[j / ORDO_TILE_BITS].seen, j)) {
@@ -79,7 +80,7 @@ static inline void host_tiles(const ordo_cuda_pass *p)
                            x->spans ? x->spans + ordo_blocks_row_at(x, list, before, i) : NULL);
             }
             for (int32_t j = 0; x->columns && j * ORDO_BLOCK < s.kv_len; j++)
-                host_column(x, &s, list, j);
+                host_column(x, &s, list, p->run.band.bk / ORDO_BLOCK, j);
         }
     }
 }
