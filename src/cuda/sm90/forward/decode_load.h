@@ -34,6 +34,10 @@ template <int D> struct decode_shape {
         Q_BYTES = ROWS * D * 2,
         K_BYTES = COLUMNS * D * 2,
         RECORDS = 4, /* as in the varlen kernel */
+        BIAS = 0,    /* likewise: there is none */
+        BIAS_STAGES = 0,
+        BIAS_FULL = 0,
+        BIAS_EMPTY = 0,
         /* shared memory */
         Q = ORDO_SMEM_BASE,
         K = Q + Q_STAGES * Q_BYTES,
