@@ -172,22 +172,9 @@ __global__ void __launch_bounds__(384, 1)
                 if (there)
                     m.mask_elements(sc, bits, j);
             } else if constexpr (BIAS) {
-                if constexpr (Z::STAGED) {
-                    wgmma_wait<0>();
-                    wgmma_pin(sc);
-                    m.score(sc, j, bias_rule(args.rule));
-                    if (there)
-                        m.add_staged(sc, j, args);
-                } else {
-                    uint32_t bias[M::BIASES];
-                    if (!there) /* scores that are dropped: of any step that is on record */
-                        j--;
-                    m.template load_bias<0>(bias, j, args);
-                    wgmma_wait<0>();
-                    wgmma_pin(sc);
-                    m.score(sc, j, bias_rule(args.rule));
-                    m.template add_bias<0>(sc, bias, j, args);
-                }
+                if (!Z::STAGED && !there) /* scores that are dropped: of any step on record */
+                    j--;
+                m.wait_biased(sc, j, there, args);
                 if (D == 128)
                     m.stats(lse, 0, j & 1);
             } else {

@@ -323,6 +323,26 @@ struct backward_math {
         arrive(Z::BIAS_EMPTY + stage);
     }
 
+    /* Waits for the scores of step j and adds its biases. Not `there`: they are dropped. */
+    __device__ __forceinline__ void wait_biased(float (&sc)[SCORES], uint32_t j, bool there,
+                                                const ordo_backward_args &args) const
+    {
+        if constexpr (Z::STAGED) {
+            wgmma_wait<0>();
+            wgmma_pin(sc);
+            score(sc, j, bias_rule(args.rule));
+            if (there)
+                add_staged(sc, j, args);
+        } else {
+            uint32_t bias[BIASES];
+            load_bias<0>(bias, j, args);
+            wgmma_wait<0>();
+            wgmma_pin(sc);
+            score(sc, j, bias_rule(args.rule));
+            add_bias<0>(sc, bias, j, args);
+        }
+    }
+
     /* The gradient of softcap, for the sixteen queries k of a step. */
     __device__ __forceinline__ void uncap(float (&ds)[SCORES], const float (&p)[SCORES], int k,
                                           uint32_t j, const ordo_score_rule &rule) const
