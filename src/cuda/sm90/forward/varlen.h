@@ -202,6 +202,26 @@ ORDO_DEVICE forward_end varlen_end(const forward_record &record, int first, int 
              record.head, record.batch, record.lse,   o_buffer };
 }
 
+template <class Z, bool F16, int S, int O>
+ORDO_DEVICE void varlen_issue_scores(float (&s)[S], float (&o)[O], uint32_t q_low, uint32_t k_low)
+{
+    wgmma_pin(s);
+    wgmma_pin(o);
+    wgmma_fence();
+    forward_scores<Z, F16>(s, q_low, k_low);
+    wgmma_commit();
+}
+
+template <class Z, bool F16, int O, int P>
+ORDO_DEVICE void varlen_issue_outputs(float (&o)[O], uint32_t (&p)[P],
+                                      const pipeline_state<Z::STAGES> &last, uint32_t v_low)
+{
+    mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
+    wgmma_fence();
+    forward_outputs<Z, F16>(o, p, v_low);
+    wgmma_commit();
+}
+
 /* One unit. RULE: what happens to scores, if that is known here. */
 template <int D, int DV, ordo_keep_source SOURCE, bool F16, ordo_forward_rule RULE,
           forward_kind KIND, class ARGS, class KEEP, class STATE>
@@ -222,18 +242,11 @@ ORDO_DEVICE void varlen_unit(const ARGS &args, char *smem, uint32_t drawn, int m
     uint32_t p[Z::COLUMNS / 4];
 
     auto issue_scores = [&] {
-        wgmma_pin(s);
-        wgmma_pin(o);
-        wgmma_fence();
-        forward_scores<Z, F16>(s, q_low, k_low0 + now.stage * (Z::K_BYTES / 16));
-        wgmma_commit();
+        varlen_issue_scores<Z, F16>(s, o, q_low, k_low0 + now.stage * (Z::K_BYTES / 16));
     };
     /* O += P V of the tile before. */
     auto issue_outputs = [&] {
-        mbar_wait(Z::V_FULL + 8 * last.stage, last.parity);
-        wgmma_fence();
-        forward_outputs<Z, F16>(o, p, v_low0 + last.stage * (Z::V_BYTES / 16));
-        wgmma_commit();
+        varlen_issue_outputs<Z, F16>(o, p, last, v_low0 + last.stage * (Z::V_BYTES / 16));
     };
 
     const forward_listed &more = *Z::listed::of(smem, drawn);   /* if LISTS */
