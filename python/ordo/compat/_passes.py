@@ -24,7 +24,7 @@ def forward(
         dropped = arguments.dropout_p > 0
         rng = rng_of(q) if dropped else torch.zeros(2, dtype=torch.int64, device=q.device)
         out, lse, inputs = run_inputs(q, k, v, arguments._replace(rng_state=rng))
-        mask = signed_probabilities(*inputs) if return_softmax and dropped else q.new_empty(0)
+        mask = signed_probabilities(*inputs) if return_softmax else q.new_empty(0)
         return out, lse, mask, rng
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from .._library import Error
 from ._attention import run_inputs
 from ._call import Arguments, known_call
-from ._inputs import empty
 from ._kept import signed_probabilities
 from ._node import eager
 
@@ -107,11 +106,7 @@ def _finish(q: Tensor, k: Tensor, v: Tensor, arguments: Arguments, all_three: bo
     if not all_three:
         return out
     with torch.no_grad():
-        s_dmask = q.new_empty(0)
-        if arguments.dropout_p > 0 and not empty(q, k, inputs[3]):
-            s_dmask = signed_probabilities(*inputs)
-        lse = torch.where(lse == -math.inf, math.inf, lse)
-    return out, lse, s_dmask
+        return out, torch.where(lse == -math.inf, math.inf, lse), signed_probabilities(*inputs)
 
 
 # ---- packed tensors ----

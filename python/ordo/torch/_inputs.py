@@ -93,17 +93,6 @@ def lists_of(flags: int, more: Any) -> Lists:
     return Lists(*[next(given, None) if flags & flag else None for flag in _FLAGS])
 
 
-def opened(
-    flags: int, scale: float, more: Any, softcap: float = 0.0, dropout_p: float = 0.0, sizes: Any = ()
-) -> tuple[Lists, Rules]:
-    """The lists and rules of a call."""
-    left, right, max_q, max_kv, *shard = sizes or (-1, -1, 0, 0)
-    mask = next(word for word, flag in _MASKS.items() if flag == flags & (f.CAUSAL | f.TOP_LEFT))
-    keying = "fa2" if flags & f.FA2 else "ordo"
-    rules = max_q, max_kv, scale, mask, left, right, softcap, dropout_p, keying, tuple(shard)
-    return lists_of(flags, more), Rules(*rules)
-
-
 def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
     """q and its like as attention() takes them."""
     if not flags & f.HEADS_FIRST:
@@ -115,12 +104,7 @@ def rows_first(flags: int, *tensors: Tensor) -> list[Tensor]:
 def fake_rows(flags: int, more: Any, q: Tensor, k: Tensor, v: Tensor, **saved: Any) -> Any:
     """q, k and v with rows first, for a fake kernel. What does not fit together is refused when a graph
     runs; but tensors with data beside one on the meta device come here alone."""
-    axes = dict.fromkeys("qkv", 3 if flags & f.CU_Q and not flags & f.HEADS_FIRST else 4)
-    if flags & f.PAGES:
-        axes |= {"k": 4, "v": 4}
     for name, x in {"q": q, "k": k, "v": v, **saved, **lists_of(flags, more)._asdict()}.items():
-        if name in axes and x.dim() != axes[name]:
-            raise Error("shape", f"{name}.shape {tuple(x.shape)}: expected {axes[name]} axes")
         if x is not None and x.device != q.device:
             raise Error("argument", f"{name}.device {x.device}: expected that of q, {q.device}")
     return rows_first(flags, q, k, v)

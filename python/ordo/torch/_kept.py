@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _front as f
-from ._inputs import Lists, Rules, call_of, fake_rows, longest, opened, sequences
+from ._inputs import Lists, Rules, call_of, empty, fake_rows, lists_of, longest, sequences
 
 _ROWS, _COLUMNS, _WORDS = 16, 128, 64  # a block of keep bits (docs/design/dropout-bits.md)
 
@@ -18,22 +18,16 @@ f.library.define(
 )
 
 
-def kept_elements(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: Rules) -> Tensor:
+def _kept_elements(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Tensor:
     """(batch, head, row, column), True = kept; shorter sequences of a packed batch end in False.
 
     Made on the device of q, from the bits that the library makes there.
     """
-    made: Tensor = torch.ops.ordo.kept_elements(q, k, v, *call_of(lists, rules))
-    return made
-
-
-def _kept_elements(q: Tensor, k: Tensor, v: Tensor, flags: int, *call: Any) -> Tensor:
-    lists, rules = opened(flags, *call)
-    bits = f.keep_bits(q, k, v, flags | f.HIDDEN, *call)
-    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
-    kept = _unpack(_blocks(bits.view(torch.int32), q, k, lists, rules))[:, :, :rows, :columns]
+    lists, sizes = lists_of(flags, more), _sizes(q, k, *rest)
+    bits = f.keep_bits(q, k, v, flags | f.HIDDEN, scale, more, *rest)
+    kept = _unpack(_blocks(bits.view(torch.int32), q, lists, *sizes))[:, :, : sizes[0], : sizes[1]]
     if lists.cu_q is not None:
-        kept = kept & _places(q, k, lists, rules)[0][:, None]
+        kept = kept & _places(q, lists, *sizes)[0][:, None]
     return kept.contiguous()
 
 
@@ -43,15 +37,18 @@ f.library.impl("kept_elements", _kept_elements, "CompositeExplicitAutograd")
 @torch.library.register_fake("ordo::kept_elements", lib=f.library)
 def _kept_elements_fake(q: Tensor, k: Tensor, v: Tensor, flags: int, scale: float, more: Any, *rest: Any) -> Tensor:
     fake_rows(flags, more, q, k, v)
-    lists, rules = opened(flags, scale, more, *rest)
-    shape = (sequences(q, lists), q.shape[-2], *longest(q, k, rules.max_q, rules.max_kv))
+    shape = sequences(q, lists_of(flags, more)), q.shape[-2], *_sizes(q, k, *rest)
     return q.new_empty(shape, dtype=torch.bool)
 
 
-def _blocks(words: Tensor, q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> Tensor:
+def _sizes(q: Tensor, k: Tensor, softcap: float = 0.0, dropout_p: float = 0.0, sizes: Any = ()) -> tuple[Any, Any]:
+    """Rows and columns of the longest sequence, from the last arguments of a call."""
+    return longest(q, k, *sizes[2:4] or (0, 0))
+
+
+def _blocks(words: Tensor, q: Tensor, lists: Lists, rows: int, columns: int) -> Tensor:
     """(batch, head, row block, column block, word); of packed batches other blocks fill up."""
     batch, heads = sequences(q, lists), q.shape[-2]
-    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     shape = (batch, heads, -(-rows // _ROWS), -(-columns // _COLUMNS))
     if lists.cu_q is None or lists.cu_kv is None:
         count = shape[0] * shape[1] * shape[2] * shape[3]
@@ -81,19 +78,16 @@ def _unpack(blocks: Tensor) -> Tensor:
 # ---- rows and columns of sequences ----
 
 
-def _places(q: Tensor, k: Tensor, lists: Lists, rules: Rules) -> tuple[Tensor, Tensor]:
+def _places(q: Tensor, lists: Lists, rows: int, columns: int, mask: str = "full") -> tuple[Tensor, Tensor]:
     """(batch or 1, row, column): whether it is inside the sequence; how far right of the row's
     own column it is."""
-    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
     row = torch.arange(rows, device=q.device)[:, None]
     column = torch.arange(columns, device=q.device)
     used: list[Any] = [rows, columns]
     if lists.cu_q is not None and lists.cu_kv is not None:
         used = [x.diff().view(-1, 1, 1) for x in (lists.cu_q, lists.cu_kv)]
-    elif lists.q_lens is not None and lists.kv_lens is not None:
-        used = [x.view(-1, 1, 1) for x in (lists.q_lens, lists.kv_lens)]
     inside = ((row < used[0]) & (column < used[1])).view(-1, rows, columns)
-    delta = 0 if rules.mask == "causal-top-left" else used[1] - used[0]
+    delta = 0 if mask == "causal-top-left" else used[1] - used[0]
     return inside, (column - row - delta).view(-1, rows, columns)
 
 
@@ -113,18 +107,26 @@ def signed_probabilities(q: Tensor, k: Tensor, v: Tensor, lists: Lists, rules: R
 
     (batch, head, row, column), rows and columns filled up to multiples of 128 with zeros. s are
     the scores after scale, softcap and slopes; what a row does not see is 0, with the sign.
-    Computed beside the pass, in float32, and rounded to the type of q.
+    Computed beside the pass, in float32, and rounded to the type of q, k and v. Empty without dropout, and
+    where there is no element.
     """
+    if not rules.dropout_p > 0 or empty(q, k, lists):
+        return q.new_empty(0)
     rows, columns = longest(q, k, rules.max_q, rules.max_kv)
-    fill = (0, -columns % 128, 0, -rows % 128)
-    if q.numel() == 0 or k.numel() == 0:
-        shape = sequences(q, lists), q.shape[-2], rows, columns
-        return torch.nn.functional.pad(q.new_zeros(shape), fill)
-    keep = kept_elements(q, k, v, lists, rules)
-    inside, distance = (x[:, None] for x in _places(q, k, lists, rules))
-    p = _exponentials(q, k, lists, rules, inside, distance)
-    signed = torch.where(inside, torch.where(keep, p, -p), 0.0).to(q.dtype)
-    return torch.nn.functional.pad(signed, fill)
+    keep = torch.ops.ordo.kept_elements(q, k, v, *call_of(lists, rules))
+    inside, distance = (x[:, None] for x in _places(q, lists, rows, columns, rules.mask))
+    q, k = _by_sequence(q, lists.cu_q, rows), _by_sequence(k, lists.cu_kv, columns)
+    logit = _products(rules.scale * q, k)
+    if rules.softcap > 0:
+        logit = rules.softcap * torch.tanh(logit / rules.softcap)
+    if lists.slopes is not None:
+        logit = logit - lists.slopes.view(-1, q.shape[1], 1, 1) * distance.abs()
+    left, right = (torch.inf if side < 0 else side for side in (rules.left, rules.right))
+    seen = inside & (distance >= -left) & (distance <= (right if rules.mask == "full" else 0))
+    largest = logit.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
+    p = torch.where(seen, torch.exp(logit - largest), 0.0)
+    signed = torch.where(inside, torch.where(keep, p, -p), 0.0).to(v.dtype)
+    return torch.nn.functional.pad(signed, (0, -columns % 128, 0, -rows % 128))
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:
@@ -135,20 +137,3 @@ def _products(q: Tensor, k: Tensor) -> Tensor:
     for column in range(q.shape[-1]):
         made.addcmul_(groups[..., column, None], keys[..., None, :, column])
     return made.flatten(1, 2)
-
-
-def _exponentials(
-    q: Tensor, k: Tensor, lists: Lists, rules: Rules, inside: Tensor, distance: Tensor
-) -> Tensor:
-    rows, columns = longest(q, k, rules.max_q, rules.max_kv)
-    q, k = _by_sequence(q, lists.cu_q, rows), _by_sequence(k, lists.cu_kv, columns)
-    logit = _products(rules.scale * q, k)
-    if rules.softcap > 0:
-        logit = rules.softcap * torch.tanh(logit / rules.softcap)
-    if lists.slopes is not None:
-        slopes = lists.slopes.view(-1, q.shape[1], 1, 1)
-        logit = logit - slopes * distance.abs()
-    left, right = (torch.inf if side < 0 else side for side in (rules.left, rules.right))
-    seen = inside & (distance >= -left) & (distance <= (right if rules.mask == "full" else 0))
-    largest = logit.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
-    return torch.where(seen, torch.exp(logit - largest), 0.0)

@@ -30,7 +30,7 @@ from .._library import Error
 from . import _front as f
 from ._attention import attention, run_inputs
 from ._call import Arguments, rng_of, rules_of
-from ._inputs import DTYPES, Lists, Rules, empty
+from ._inputs import DTYPES, Lists, Rules
 from ._kept import signed_probabilities
 from ._parts import Saved, backward, forward
 
@@ -106,9 +106,7 @@ def _flash_forward(
     )
     out, lse = forward(query, key, value, *call, flags | f.LIKE_Q)
     q, k, v = (x.transpose(1, 2) if flags else x for x in (query, key, value))
-    debug = query.new_empty(0)
-    if return_debug_mask and dropout_p > 0 and not empty(q, k, call[0]):
-        debug = signed_probabilities(q, k, v, *call)
+    debug = signed_probabilities(q, k, v, *call) if return_debug_mask else query.new_empty(0)
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     return out, lse, rng.view(torch.uint64), unused, debug
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from .._inputs import Lists, opened
+from .._inputs import Lists, lists_of
 
 Placements = list[Any]
 
@@ -39,7 +39,7 @@ def _placed(name: str, x: Any, along: str) -> Any:
 
 def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placements]]:
     """Placements of q and its like, of lse, and of flags and what follows: each an allowed way."""
-    lists, rules = opened(flags, *rest)
+    lists, sizes = lists_of(flags, rest[1]), rest[4] if len(rest) > 4 else ()
 
     def others(along: str) -> Placements:
         # The tensors of a list are counted one by one.
@@ -48,7 +48,7 @@ def _ways(q: Any, k: Any, flags: int, rest: Any) -> list[tuple[Any, Any, Placeme
 
     packed = lists.cu_q is not None
     ways = [(Replicate(), Replicate(), others("none"))]
-    if rules.dropout_p > 0 or any(rules.shard) or lists.block_start is not None:
+    if lists.rng is not None or any(sizes[4:]) or lists.block_start is not None:
         return ways
     heads, of_lse = (1, 0) if packed else (2, 1)
     if k.shape[heads] % q.mesh.size() == 0:
