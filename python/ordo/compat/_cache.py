@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._convert import integer
 from .._library import Error
-from ..torch._call import OPEN, Arguments, plain, prepare, widened, window_of
+from ..torch._call import Arguments, plain, prepare, widened, window_of
 from ..torch._attention import attend as attend_all, run_inputs
 from ..torch._inputs import ask, call_of
 from ..torch._pages import Pages
@@ -240,7 +240,7 @@ def _turn(
     rows = torch.arange(max(q.shape[1], new.shape[1]), device=q.device)
     places = start.long()[:, None] + rows
     used = _inside("rotary position", places, len(rotary.cos) - 1, used)
-    moving = bool(arguments.causal) or window_of(arguments.window) != OPEN
+    moving = bool(arguments.causal) or window_of(arguments.window) != (-1, -1)
     queries = places[:, : q.shape[1]] if moving else places[:, :1]
     new = _rotated(new, rotary, places[:, : new.shape[1]])
     return _rotated(q, rotary, queries), new, used

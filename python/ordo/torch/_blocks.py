@@ -84,8 +84,6 @@ class _Several(Error):
 def lists_of_mask(given: Any, q: Tensor, k: Tensor, sequences: Any, rules: Rules) -> Blocks | Tensor:
     """The lists of a mask, ordo's or FlexAttention's, on the device of q, or the elements of one that lists
     cannot say; Error if it is not one of this call."""
-    if type(q).__name__ == "DTensor":
-        raise Error("unsupported", "block_mask given: expected plain tensors, not DTensor")
     packed, device, heads, mask = q.dim() == 3, q.device, q.shape[-2], given
     if device.type != "cpu" and device.type != "cuda":
         raise Error("unsupported", f"block_mask, q.device {device}: expected cpu or cuda")

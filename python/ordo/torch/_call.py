@@ -136,6 +136,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     """Convert the caller's arguments to those of the operator. `now`: draw seed and offset here, even
     if the operator could."""
     check_packed(a)
+    spread = type(q).__name__ == "DTensor"
+    for name in ("sink", "block_mask", "seen", "bias") if spread else ():
+        if getattr(a, name) is not None:
+            raise Error("unsupported", f"{name} given: expected plain tensors, not DTensor")
     q, k, v = _cast(q, k, v)
     dim = q.shape[-1]
     if isinstance(dim, Tensor):  # under torch.jit.trace, which would compute in float32
@@ -145,7 +149,7 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
     real, drops = plain(q, k, v), rules.dropout_p > 0
     if not real:
         _refuse_derivatives(q, k, v, a.bias, a.sink)
-    if drops and type(q).__name__ == "DTensor" and type(a.rng_state).__name__ != "DTensor":
+    if spread and drops and type(a.rng_state).__name__ != "DTensor":
         raise Error(
             "unsupported",
             "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
@@ -208,10 +212,11 @@ def _cast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
-def _refuse_complex(name: str, x: Tensor) -> None:
-    """A cast would leave the imaginary part out."""
+def _of_heads(name: str, x: Tensor, q: Tensor) -> Tensor:
+    """Numbers of heads as float32 on the device of q. A cast would leave an imaginary part out."""
     if x.dtype.is_complex:
         raise Error("argument", f"{name}.dtype {x.dtype}: expected real numbers")
+    return x.to(device=q.device, dtype=torch.float32).contiguous()
 
 
 def check_packed(a: Arguments) -> None:
@@ -227,10 +232,7 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     cu_q, cu_kv, q_lens, kv_lens = None, None, None, None
     slopes, max_q, max_kv, sink = None, 0, 0, None
     if a.sink is not None:
-        if "DTensor" in (type(q).__name__, type(a.sink).__name__):
-            raise Error("unsupported", "sink given: expected plain tensors, not DTensor")
-        _refuse_complex("sink", a.sink)
-        sink = a.sink.to(device=q.device, dtype=torch.float32).contiguous()
+        sink = _of_heads("sink", a.sink, q)
     if a.cu_q is not None:
         cu_q, cu_kv, max_q, max_kv = ends_of(a.cu_q, a.cu_kv, a.max_q, a.max_kv, len(q) == len(k))
         if a.page_table is not None:
@@ -241,8 +243,7 @@ def lists_beside(q: Tensor, k: Tensor, a: Arguments) -> tuple[Lists, int, int]:
     if a.slopes is not None:
         if a.slopes.requires_grad:
             raise Error("unsupported", "slopes.requires_grad True: slopes have no gradient")
-        _refuse_complex("slopes", a.slopes)
-        slopes = a.slopes.to(device=q.device, dtype=torch.float32).contiguous()
+        slopes = _of_heads("slopes", a.slopes, q)
     pages: Any = dict(page_table=a.page_table, kv_starts=a.kv_starts)
     made = Lists(None, cu_q, cu_kv, q_lens, kv_lens, a.sequence_ids, slopes, sink=sink, **pages)
     if a.bias is not None:
@@ -259,8 +260,6 @@ def _shared(name: str, x: Any, q: Tensor, k: Tensor, lists: Lists, max_q: Any, m
     One with a gradient stays as it is: each element of it has its own."""
     if not isinstance(x, Tensor):
         raise Error("argument", f"{name} {x!r}: expected a tensor")
-    if "DTensor" in (type(q).__name__, type(x).__name__):
-        raise Error("unsupported", f"{name} given: expected plain tensors, not DTensor")
     own, sizes = tuple(x.shape), (sequences(q, lists), q.shape[-2], *longest(q, k, max_q, max_kv))
     shared = tuple(1 if axis < 2 and size == 1 else sizes[axis] for axis, size in enumerate(own[:4]))
     if own != shared or len(own) != 4:
@@ -299,9 +298,6 @@ def with_prepared(a: Arguments) -> Arguments:
 # ---- numbers ----
 
 
-OPEN = (-1, -1)
-
-
 def mask_of(causal: Any) -> str:
     """The library's word; also of a tensor or a number."""
     return _words.mask_of(causal if isinstance(causal, str) else bool(causal))
@@ -310,7 +306,7 @@ def mask_of(causal: Any) -> str:
 def window_of(window: Any) -> tuple[int, int]:
     """(left, right) of a pair of any kind; None, or a side that is None or negative, is open."""
     if window is None:
-        return OPEN
+        return -1, -1
     try:
         left, right = window.tolist() if isinstance(window, Tensor) else window
     except (TypeError, ValueError):
@@ -398,18 +394,13 @@ def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
 _MOST = 2**31 - 1
 
 
-def check_type(name: str, x: Tensor) -> None:
-    """Raise Error unless lengths or ends are int32 or int64."""
-    if x.dtype is not torch.int32 and x.dtype is not torch.int64:
-        raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")
-
-
 def as_int32(name: str, x: Tensor) -> Tensor:
     """Lengths or ends as int32, without a look at them. A number that int32 does not have becomes
     the nearest: no tensor has so many rows, so that it is as wrong as before."""
     if x.dtype is torch.int32:
         return x
-    check_type(name, x)
+    if x.dtype is not torch.int64:
+        raise Error("argument", f"{name}.dtype {x.dtype}: expected torch.int32 or torch.int64")
     return x.clamp(-_MOST, _MOST).to(torch.int32)
 
 
@@ -499,15 +490,14 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor | None, look: 
         )
     if batch == 0:
         return None
-    check_type(f"cu_{which}", ends)
-    check_type(name, used)
-    if look:
-        check_ends(f"cu_{which}", ends.tolist(), count, count)
-        check_each(name, used.tolist(), ends.diff().tolist())
+    given = ends, used
     ends, used = as_int32(f"cu_{which}", ends), as_int32(name, used)
     room = ends.diff()
-    if look and torch.equal(used, room):
-        return None
+    if look:
+        check_ends(f"cu_{which}", given[0].tolist(), count, count)
+        check_each(name, given[1].tolist(), room.tolist())
+        if torch.equal(used, room):
+            return None
     lengths = used.minimum(room).clamp(min=0)
     row = torch.arange(count, dtype=torch.int32, device=ends.device)
     at = torch.searchsorted(ends, row, right=True) - 1
