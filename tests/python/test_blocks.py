@@ -118,6 +118,14 @@ def test_refusals():
     ):  # fmt: skip
         given = arrays | {name: array}
         refused(f"block_mask.{name}{words}", lambda: ordo.BlockMask(300, 300, **given))
+    for start, key, at in (  # rows of one mask may begin inside rows of another
+        ([[0, 3, 4], [1, 4, 4]], [2, 0, 1, 3], 1), ([[0, 0, 4], [0, 2, 4]], [0, 1, 0, 1], 2),
+        ([[0, 2, 4], [0, 4, 4]], [0, 1, 1, 2], 2), ([[0, 2, 4], [2, 4, 4]], [0, 1, 0, 9], 3),
+    ):  # fmt: skip
+        lists = np.array([start], np.int32), np.array(key, np.int32)
+        refused(rf"block_mask.key\[{at}\]", lambda: ordo.BlockMask(256, 512, *lists))  # noqa: B023
+    for start, key in (([[0, 2, 4], [0, 2, 2]], [0, 1, 0, 1]), ([[1, 3, 4], [1, 2, 3]], [-9, 0, 1, 0])):
+        ordo.BlockMask(256, 512, np.array([start], np.int32), np.array(key, np.int32))
     longer = ordo.BlockMask.from_chunks(310, 300, 5)
     refused("block_mask.q_len 310: expected", lambda: ordo.attention(q, k, v, block_mask=longer))
     refused("block_mask.q_len", lambda: ordo.BlockMask(2.5, 300, good.start, good.key))

@@ -579,13 +579,11 @@ def masks_compiled():
 
 # ---- programs of their own ----
 
-SETUP = """
-import torch, ordo, ordo.torch
-from ordo.compat.flash_attn import flash_attn_func, flash_attn_with_kvcache
+CACHE = """
+import torch
+from ordo.compat.flash_attn import flash_attn_with_kvcache
 from bits import same
 q, k, v = (torch.randn(3, 40, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-"""
-CACHE = SETUP + """
 caches = [torch.randn(5, 90, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in "kv"]
 at = torch.tensor({entries}, device="cuda", dtype=torch.int32)
 lengths = torch.tensor([7, 20, 50], device="cuda", dtype=torch.int32)
@@ -599,21 +597,6 @@ assert same(out, right), "other bits than without cache_batch_idx"
 assert all(same(x[at.long()], y) for x, y in zip(caches, parts)), "other keys"
 print("right")
 """
-FIRST_CUBLAS = SETUP + """
-call = lambda: flash_attn_func(q, k, v, 0.3, causal=True, return_attn_probs=True, rng_state=rng)[2]
-rng = torch.tensor([3, 4], device="cuda")
-ordo.torch.attention(q, k, v, causal=True, dropout_p=0.3, rng_state=rng)
-torch.cuda.synchronize()
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    held = call()
-graph.replay()
-torch.cuda.synchronize()
-assert same(held, call()), "other bits than outside"
-torch.rand(4, device="cuda").sum().item()  # PyTorch's generator is free again
-(q[0, :, 0] @ q[0, :, 0].T).sum().item()
-print("right")
-"""
 PROGRAMS = {  # the program, and what it must say: "right", or an assertion that stops it
     "valid entries": (CACHE.format(entries=[3, 0, 4], new=True), "right"),
     "valid entries, no keys": (CACHE.format(entries=[3, 3, 4], new=False), "right"),
@@ -621,7 +604,6 @@ PROGRAMS = {  # the program, and what it must say: "right", or an assertion that
     "entry -1, no keys": (CACHE.format(entries=[3, -1, 4], new=False), "negative"),
     "entry too large": (CACHE.format(entries=[3, 0, 5], new=True), "none beyond"),
     "equal entries": (CACHE.format(entries=[3, 0, 3], new=True), "each once"),
-    "debug mask as first use of cuBLAS in a graph": (FIRST_CUBLAS, "right"),
 }
 
 

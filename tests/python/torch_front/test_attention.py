@@ -12,7 +12,7 @@ import pytest
 import torch
 from bits import equal, ints, same
 from ordo.compat import flash_attn, flash_attn_3
-from ordo.torch import _call, _front, _sdpa
+from ordo.torch import _call, _front
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 attention = ordo.torch.attention
@@ -307,23 +307,6 @@ def test_packed_with_heads_first(batch, rows):
     assert o.shape == (batch, rows, 4, 24) and lse.shape == (4, 0)
     grads = torch.autograd.grad(o.sum(), inputs)
     assert [x.shape for x in grads] == [x.shape for x in inputs]
-
-
-@pytest.mark.parametrize("batch, rows, columns", [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
-def test_sdpa_of_no_elements(batch, rows, columns):
-    q, k = torch.ones(batch, 4, rows, 16), torch.ones(batch, 4, columns, 16)
-    out, lse, *_, state, unused, _ = _sdpa._sdpa_forward(q, k, k, 0.1, True, True)
-    assert out.shape == q.shape and not out.any() and (lse == -math.inf).all()
-    rest = None, None, rows, columns, 0.1, True, state, unused
-    for x, y in zip(_sdpa._sdpa_backward(out, q, k, k, out, lse, *rest), (q, k, k)):
-        assert x.shape == y.shape and not x.any()
-    ordo.torch.register()
-    torch.nn.attention.activate_flash_attention_impl("ORDO")
-    try:
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, torch.ones(batch, 4, columns, 24))
-    finally:
-        torch.nn.attention.restore_flash_attention_impl()
-    assert out.shape == (batch, 4, rows, 24) and not out.any()
 
 
 @pytest.mark.parametrize("rows", [5, 0])

@@ -145,31 +145,6 @@ def test_rows_of_several_intervals_are_element_masks(rule, heads):
 
 
 @pytest.mark.parametrize(
-    "start, key, at",
-    [
-        ([[[0, 3, 4], [1, 4, 4]]], [2, 0, 1, 3], 1),  # a row of the second mask begins at the fall
-        ([[[0, 0, 4], [0, 2, 4]]], [0, 1, 0, 1], 2),
-        ([[[0, 2, 4], [0, 4, 4]]], [0, 1, 1, 2], 2),
-        ([[[0, 2, 4], [2, 4, 4]]], [0, 1, 0, 9], 3),
-        ([[[0, 2, 4], [0, 2, 2]]], [0, 1, 0, 1], None),
-        ([[[1, 3, 4], [1, 2, 3]]], [-9, 0, 1, 0], None),  # no row has entry 0
-        ([[[4, 4, 4], [0, 0, 0]]], [3, 2, 1, 0], None),
-        ([[[0, 0, 0], [0, 0, 0]]], [], None),
-    ],
-)
-def test_rows_of_one_mask_may_begin_inside_rows_of_another(start, key, at):
-    arrays = [np.array(x, np.int32) for x in (start, key)]
-    if at is not None:
-        with pytest.raises(ordo.Error, match=rf"block_mask.key\[{at}\]"):
-            ordo.BlockMask(256, 512, *arrays)
-        return
-    q, k = torch.randn(1, 256, 2, 16), torch.randn(1, 512, 2, 16)
-    mask = ordo.BlockMask(256, 512, *arrays)
-    o, lse = ordo.torch.attention(q, k, k, block_mask=mask)
-    assert torch.equal(lse.isfinite(), torch.from_numpy(mask.dense()).any(-1))
-
-
-@pytest.mark.parametrize(
     "again", [lambda x: x, copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
 def test_a_mask_cannot_be_written_to(again):
@@ -266,20 +241,6 @@ def test_operators_refuse_lists_that_do_not_fit():
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=says):
             torch.ops.ordo.forward(q, k, v, flags, 0.25, more)
-
-
-def test_documents_of_many_blocks():
-    """Blocks of several rows and heads are read together."""
-    ids = torch.arange(1500) // 210
-
-    def rule(b, h, i, j):
-        return (ids[i] == ids[j]) & (j <= i) & (i - j < 100 + 200 * h)
-
-    mask = create_block_mask(rule, None, 3, 1500, 1500, device="cpu")
-    i, j = torch.arange(1500).view(-1, 1), torch.arange(1500)
-    for h in range(3):
-        seen = torch.from_numpy(ordo.torch.block_mask(mask).dense())[0, h]
-        assert torch.equal(seen, rule(0, h, i, j))
 
 
 WRITES = {

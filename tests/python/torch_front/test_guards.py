@@ -206,30 +206,17 @@ def test_calls_that_differ_in_one_number_have_plans_of_their_own():
     changes = [dict(scale=0.3 + 1e-8), dict(scale=-0.3), dict(softcap=2.5), dict(window=(4, 3)),
                dict(window=(3, 4)), dict(causal=True), dict(causal="top-left"), dict(dropout_p=0.5),
                dict(shard=ordo.Shard(batch0=1)), dict(keying="fa2")]  # fmt: skip
-    q = Q[:, :5]
-    for change in (dict(), *changes):
-        given = dict(base, **change)
-        ordo.torch._front.forget_plans()
-        alone = attention(q, K, V, **given)
-        ordo.torch._front.forget_plans()
-        for other in (dict(), *changes):
-            attention(q, K, V, **dict(base, **other))
-        found = attention(q, K, V, **given)
-        assert equal(alone, found), change
-
-
-@pytest.mark.parametrize("which", ["q", "kv"])
-def test_longest_lengths_are_a_part_of_the_plan(which):
-    """Found by the lengths of the other, the plan would refuse or leave out rows."""
-    ordo.torch._front.forget_plans()
-    lists = dict(cu_q=ENDS, cu_kv=ENDS, max_q=14, max_kv=14)
-    attention(*FLAT, **lists)
-    lists.update({f"cu_{which}": ints(0, 0, 18), f"max_{which}": 18})
-    for _ in range(2):
-        o, _ = attention(*FLAT, **lists)
-        first = lists["cu_q"][1], lists["cu_kv"][1]
-        right = attention(*(x[None, at:] for x, at in zip(FLAT, (first[0], first[1], first[1]))))[0][0]
-        assert torch.allclose(o[first[0] :], right, atol=1e-5)
+    packed = dict(cu_q=ENDS, cu_kv=ENDS, max_q=14, max_kv=14)
+    longer = [{f"cu_{x}": ints(0, 0, 18), f"max_{x}": 18} for x in ("q", "kv")]
+    for tensors, base, changes in (((Q[:, :5], K, V), base, changes), (FLAT, packed, longer)):
+        for change in (dict(), *changes):
+            given = dict(base, **change)
+            ordo.torch._front.forget_plans()
+            alone = attention(*tensors, **given)
+            ordo.torch._front.forget_plans()
+            for other in (dict(), *changes):
+                attention(*tensors, **dict(base, **other))
+            assert equal(alone, attention(*tensors, **given)), change
 
 
 # ---- graphs ----

@@ -106,16 +106,6 @@ def test_plans_are_kept_but_not_for_ever():
     assert ordo.torch.attention(q, q, q, scale=1.0)[1].item() == 4.0
 
 
-def test_threads_that_make_the_first_call_together_keep_one_plan():
-    q, k, v = (torch.randn(1, 8, 2, 8, requires_grad=True) for _ in range(3))
-    with ThreadPoolExecutor(8) as pool:
-        for number in range(50):
-            scale = 0.1 + number / 1e6
-            call = lambda: ordo.torch.attention(q, k, v, scale=scale)  # noqa: B023, E731
-            results = [x.result() for x in [pool.submit(call) for _ in range(8)]]
-            assert all(torch.equal(o, results[0][0]) for o, _ in results)
-
-
 def test_the_machine_is_read_anew_after_forget(monkeypatch):
     x = torch.zeros(1, 8, 2, 64, dtype=torch.bfloat16)
     assert _inputs.plan_of(x, x, x, (0, 0.125, [])).info.backend == "cpu"
