@@ -155,7 +155,6 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
             "dropout_p on a DTensor: ranks would draw keep bits of their own; call attention() on "
             "q.to_local() with shard=ordo.Shard(...) and a common seed",
         )
-    listed = any(x is not None for x in lists)
     given = a.seed is not None or a.rng_state is not None
     here = drops and (given or now or a.generator is not None or not real)  # else the operator draws
     if a.block_mask is not None:
@@ -168,12 +167,10 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, a: Arguments, now: bool = False) ->
         else:
             names = (f"block_{name}" for name in made._fields)
             lists = lists._replace(**dict(zip(names, made)))
-    values = real and listed and (checked() or (drops and q.is_cpu))
-    if values:
+    if real and (checked() or (drops and q.is_cpu)) and any(x is not None for x in lists):
         check_values(q, k, lists, rules)
     if real and here and not given:  # a call that is refused has drawn nothing
-        wide, call = widened(q, k, v), call_of(lists, rules)
-        ask(*wide, call)
+        ask(*widened(q, k, v), call_of(lists, rules))
     if here:
         lists = lists._replace(rng=rng_of(q, a.seed, a.rng_state, a.generator))
     return q, k, v, lists, rules
@@ -389,6 +386,7 @@ def check_each(name: str, lengths: list[int], rooms: list[int]) -> None:
             status = "argument" if name == "sequence_ids" else "shape"
             raise Error(status, f"{name}[{b}] {length}: expected 0..{room}")
 
+
 # ---- as the library takes them ----
 
 _MOST = 2**31 - 1
@@ -412,8 +410,6 @@ def ends_of(
 ) -> tuple[Tensor, Tensor, int, int]:
     """Ends as int32; the longest sequences, which cost a synchronisation if not given."""
     max_q, max_kv = whole("max_q", max_q), whole("max_kv", max_kv)
-    if cu_kv is None and max_kv is None:
-        max_kv = max_q
     cu_kv = ends_beside(cu_q, cu_kv, same)
     ends = as_int32("cu_q", cu_q)
     cu_q, cu_kv = ends, ends if cu_kv is cu_q else as_int32("cu_kv", cu_kv)
@@ -510,8 +506,6 @@ def close_gaps(which: str, count: int, ends: Tensor, used: Tensor | None, look: 
 
 # ---- seed and offset of dropout ----
 
-_LIMIT = 2**32
-
 
 def rng_of(
     q: Tensor,
@@ -523,7 +517,7 @@ def rng_of(
     drawn are below 2^32: an offset has to be, and a pair of 64 bits suffices."""
     if seed is None and rng_state is None:
         if generator is not None:
-            return torch.randint(_LIMIT, (2,), device=q.device, generator=generator)
+            return torch.randint(2**32, (2,), device=q.device, generator=generator)
         drawn: Tensor = torch.ops.ordo.draw(q) if _compiling() else f.draw(q)
         return drawn
     if generator is not None or (seed is not None and rng_state is not None):

@@ -87,10 +87,7 @@ class Node(torch.autograd.Function):
             flags |= (0 if needs[0] else f.NO_DQ) | (0 if needs[1] or needs[2] else f.NO_DKV)
         watched = not plain or _grad_enabled() or _compiling() or _modes()  # create_graph is refused there
         run = torch.ops.ordo.backward if watched else f.eager_backward
-        try:  # as f.run(), at once
-            dq, dk, dv, dsink, dbias = run(dout, dlse, q, k, v, o, lse, flags, scale, more, *rest)
-        except RuntimeError as error:
-            raise f.error_of(error) from None
+        dq, dk, dv, dsink, dbias = f.run(run, dout, dlse, q, k, v, o, lse, flags, scale, more, *rest)
         return dq, dk, dv, dbias, dsink, None, None
 
 
