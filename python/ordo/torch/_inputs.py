@@ -54,11 +54,7 @@ class Lists(NamedTuple):
     kv_starts: Tensor | None = None
 
 
-_FLAGS = (  # in the order of Lists
-    f.RNG, f.CU_Q, f.CU_KV, f.Q_LENS, f.KV_LENS, f.IDS, f.SLOPES, f.BITS,
-    f.BLOCK_START, f.BLOCK_KEY, f.BLOCK_FIRST, f.BLOCK_LAST, f.SEEN, f.BIAS,
-    f.PAGES, f.SINK, f.STARTS,
-)  # fmt: skip
+_FLAGS = *(1 << at for at in range(16)), f.STARTS  # of the fields of Lists
 _MASKS = dict(zip(get_args(Mask), (0, f.CAUSAL, f.TOP_LEFT)))
 _KEYINGS = {"ordo": 0, "fa2": f.FA2}
 
