@@ -535,8 +535,6 @@ def rng_of(
     if len(pair) != 2 or not all(0 <= x < 2**64 for x in pair):
         raise Error("argument", f"seed {seed}: expected a number or (seed, offset) below 2^64")
     signed = [x - 2**64 if x >= 2**63 else x for x in pair]
-    if q.is_cpu:
-        return torch.tensor(signed, dtype=torch.int64, device=q.device)
     made = torch.full((2,), signed[1], dtype=torch.int64, device=q.device)  # not a copy: no wait
     made[:1].fill_(signed[0])
     return made

@@ -310,12 +310,6 @@ def test_combine_refuses():
             flash_attn_3.flash_attn_combine(*given)
 
 
-def test_there_is_no_metadata():
-    lengths = torch.zeros(2, dtype=torch.int32)
-    made = flash_attn_3.get_scheduler_metadata(2, 1, 64, 4, 2, 16, lengths, causal=True)
-    assert made is None
-
-
 # ---- chunks ----
 
 
