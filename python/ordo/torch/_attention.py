@@ -86,8 +86,8 @@ def attention(
                         seen; narrows the mask. Packed: rows and columns of the longest sequence
         bias            (batch or 1, heads or 1, row, column), float32 or the type of q: added to the
                         scores after scale, softcap and slopes, with a gradient; less than -2^100
-                        hides. Not of packed sequences, nor on CUDA, which has
-                        seen up to head size 256
+                        hides. Not of packed sequences. CUDA has seen up to head size 256, bias
+                        up to 128
     """
     if (
         slopes is None and sink is None and seed is None and rng_state is None and generator is None
