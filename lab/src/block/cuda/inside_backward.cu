@@ -25,7 +25,7 @@ template <class MAKER> static ordo_backward_instance instance(void)
 {
     using Z = backward_shape<128, ORDO_KEEP_MADE>;
     return { (const void *)backward_kernel<128, ORDO_DQ_ORDERED, ORDO_KEEP_MADE, false, false,
-                                           false, false, false, false, MAKER>,
+                                           false, false, false, BIAS_NONE, MAKER>,
              Z::ROWS, Z::KEYS, Z::THREADS, Z::BYTES };
 }
 
