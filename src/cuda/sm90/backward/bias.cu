@@ -227,8 +227,8 @@ ORDO_DEVICE uint32_t bias_add_all(float (&s)[N], W &words, const bias_args &args
         words.template each<TURN>(args.bias, [&](int i, float bias) {
             hidden |= (uint32_t)(bias < ORDO_BIAS_LEAST) << i;
         });
-    if constexpr (PINGPONG + 1 < W::TURNS)
-        if (PINGPONG + 1 < words.turns(args.bias)) {
+    if constexpr (TURN + 1 < W::TURNS)
+        if (TURN + 1 < words.turns(args.bias)) {
             bias_read<TURN + 1>(words, args, at, place);
             hidden |= bias_add_all<TURN + 1>(s, words, args, at, place);
         }
