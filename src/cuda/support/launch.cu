@@ -85,13 +85,21 @@ ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int c
              pass->layout == ORDO_PACKED ? 1 : run->sequences, columns };
 }
 
-ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
-                          ordo_cuda_lengths lengths, int rows)
+ordo_status ordo_cuda_map_slices(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                                 ordo_cuda_lengths lengths, int columns, int rows)
 {
     const cuuint64_t stride[3] = { (cuuint64_t)tensor->row * 2, (cuuint64_t)tensor->head * 2,
                                    (cuuint64_t)tensor->sequence * 2 };
-    return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor->data, lengths, stride,
-                      ORDO_PANEL_COLUMNS, rows, CU_TENSOR_MAP_SWIZZLE_128B);
+    const CUtensorMapSwizzle swizzle =
+        columns == ORDO_PANEL_COLUMNS ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+    return encode_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, tensor->data, lengths, stride, columns,
+                      rows, swizzle);
+}
+
+ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                          ordo_cuda_lengths lengths, int rows)
+{
+    return ordo_cuda_map_slices(map, tensor, lengths, ORDO_PANEL_COLUMNS, rows);
 }
 
 ordo_status ordo_cuda_map_sums(CUtensorMap *map, float *sums, ordo_cuda_lengths lengths, int rows)

@@ -39,6 +39,10 @@ ordo_cuda_lengths ordo_pass_lengths(const ordo_cuda_pass *pass, bool keys, int c
 ordo_status ordo_cuda_map(CUtensorMap *map, const ordo_cuda_tensor *tensor,
                           ordo_cuda_lengths lengths, int rows);
 
+/* The same in boxes of fewer columns, with a swizzle as wide: 32 or those of a panel. */
+ordo_status ordo_cuda_map_slices(CUtensorMap *map, const ordo_cuda_tensor *tensor,
+                                 ordo_cuda_lengths lengths, int columns, int rows);
+
 /* Whether the copy engine can read a bias; and its map then, in boxes of 64 rows and 128 bytes,
  * with the swizzle as wide. */
 bool ordo_cuda_bias_maps(const ordo_cuda_pass *pass);

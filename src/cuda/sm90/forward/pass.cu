@@ -125,8 +125,14 @@ static ordo_forward_instance instance_of(const ordo_cuda_pass *pass)
 }
 
 /* Long sequences: kernels that start early, each waits for the one before. */
-static ordo_status launch_spread(const ordo_paged_args *args)
+static ordo_status launch_spread(const ordo_paged_args *decode, const ordo_cuda_tensor *v)
 {
+    const ordo_cuda_lengths stored = { decode->pages.rows, decode->run.kv_heads,
+                                       decode->pages.count, decode->v_head_dim };
+    ordo_paged_args mapped = *decode;
+    const ordo_paged_args *const args = &mapped;
+    CUDA_TRY(
+        ordo_cuda_map_slices(&mapped.map.v, v, stored, ORDO_SPREAD_SLICE, 1 << decode->copy_shift));
     const ordo_cuda_pages *pages = &args->pages;
     const ordo_run *run = &args->run;
     const spread_instances kernels = spread_instances_of(args, pages);
@@ -176,7 +182,7 @@ static ordo_status launch_decode(const ordo_cuda_pass *pass, const ordo_cuda_pag
     CUDA_TRY(ordo_forward_clear(pass));
     const bool spread = args.pages.spread.slots > 0;
     if (spread)
-        CUDA_TRY(launch_spread(&args));
+        CUDA_TRY(launch_spread(&args, &pass->v));
     const ordo_cuda_grid grid = { (unsigned)blocks, kernel->threads, kernel->shared_bytes,
                                   spread ? ORDO_LAUNCH_EARLY : ORDO_LAUNCH_PLAIN };
     return ordo_cuda_launch(kernel->kernel, &args, grid, pass->stream);

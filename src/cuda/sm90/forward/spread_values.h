@@ -59,45 +59,25 @@ template <class Z> ORDO_DEVICE uint32_t spread_chunk(int line, int chunk)
     return at + (uint32_t)(chunk * 16 ^ (at >> 3 & (Z::LINE_BYTES - 16)));
 }
 
-/* Element of a tensor at which a lane's piece begins: SPREAD_NOWHERE if it has none, SPREAD_LOST if
- * that has no page. */
-enum { SPREAD_NOWHERE = -2, SPREAD_LOST = -1 };
-
+/* The columns of a slice of tile number `tile` by the copy engine; `begin`: the lane of its first
+ * piece. What has no page is told of, and copied as zeros. */
 template <class Z>
-ORDO_DEVICE int64_t spread_find(const ordo_paged_args &args, const decode_record &unit, int top)
+ORDO_DEVICE void spread_copy(const ordo_paged_args &args, const page_span &span, int begin,
+                             decode_record *unit, int tile, int slice, uint32_t at, uint32_t full,
+                             uint64_t policy)
 {
-    const page_span span = page_span_find<Z::COLUMNS>(args, unit, top, DECODE_LOADERS, unit.first);
-    const ordo_cuda_tensor &x = args.v;
-    return span.page < 0 ? SPREAD_NOWHERE
-           : span.page == args.pages.count
-               ? SPREAD_LOST
-               : span.page * x.sequence + span.row * x.row + unit.key_head * x.head;
-}
-
-/* The columns of a slice of tile number `tile`, 16 bytes per thread: the copy engine takes three
- * cycles for a line, however short. `from`: spread_find(), of which lane `begin` has the first
- * piece. What has no page is told of, and zeros. */
-template <class Z>
-ORDO_DEVICE void spread_copy(const ordo_paged_args &args, int64_t from, int begin,
-                             decode_record *unit, int tile, int slice, uint32_t at, uint32_t full)
-{
-    enum { CHUNKS = Z::LINE_BYTES / 16, LINES = 32 / CHUNKS };
-    static_assert((int)LINES <= 16, "those of a step are of one piece");
-    const int lane = threadIdx.x % 32, shift = args.copy_shift, piece = lane - begin;
-    const int column = slice * ORDO_SPREAD_SLICE + lane % CHUNKS * 8;
-    decode_tell(from == SPREAD_LOST && (uint32_t)piece < (uint32_t)(Z::COLUMNS >> shift),
-                tile * Z::COLUMNS + piece * (1 << shift), 1 << shift, unit);
-#pragma unroll 4
-    for (int first = 0; first < Z::COLUMNS; first += LINES) {
-        const int64_t start = __shfl_sync(~0u, from, begin + (first >> shift));
-        const int line = first + lane / CHUNKS;
-        const bool there = start >= 0 && column < args.v_head_dim;
-        const int64_t element = start + (line & ((1 << shift) - 1)) * args.v.row + column;
-        if (start != SPREAD_NOWHERE)
-            async_copy(at + spread_chunk<Z>(line, lane % CHUNKS),
-                       (const uint16_t *)args.v.data + (there ? element : 0), there ? 16 : 0);
-    }
-    async_arrive(full);
+    const int lane = threadIdx.x % 32, shift = args.copy_shift;
+    const uint32_t piece = (uint32_t)(lane - begin), bytes = (uint32_t)Z::LINE_BYTES << shift;
+    const bool mine = piece < (uint32_t)(Z::COLUMNS >> shift) && span.page >= 0;
+    const uint32_t copied = __ballot_sync(~0u, mine);
+    decode_tell(mine && span.page == args.pages.count, tile * Z::COLUMNS + ((int)piece << shift),
+                1 << shift, unit);
+    if (lane == 0)
+        mbar_expect(full, (uint32_t)__popc(copied) * bytes);
+    __syncwarp();
+    if (mine)
+        tma_load(at + piece * bytes, &args.map.v, full, slice * ORDO_SPREAD_SLICE, span.row,
+                 unit->key_head, span.page, policy);
 }
 
 /* A warp's quarter of them, as decode_gather() has it. */
@@ -134,13 +114,16 @@ ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *
     const int quarter = GATHER ? warp : 0, last = unit->last, tiles = last - unit->first + 1;
     int n = GATHER ? 0 : warp, begin = 0;
     page_piece now = {}, next = {}; /* in a gather */
-    int64_t from = 0;               /* else */
+    page_span from = {};            /* else */
+    const uint64_t policy = policy_evict_first();
     if (GATHER) {
         now = decode_find<D, true>(args, *unit, last, quarter);
         next = decode_find<D, true>(args, *unit, last - 1, quarter);
     } else {
-        from = spread_find<Z>(args, *unit, last - n);
+        from = page_span_find<Z::COLUMNS>(args, *unit, last - n, STEP, unit->first);
     }
+    const char *record = ordo_spread_group(&args.pages.spread, args.run.kv_heads, Z::COLUMNS,
+                                           slot + n, 0); /* of the tile's first group */
     fence_global_to_async(); /* the weights were stored by ordinary stores */
     for (; n < tiles; n += STEP) {
         const uint32_t stage = (uint32_t)n % Z::STAGES, full = Z::FULL + 8 * stage;
@@ -150,10 +133,9 @@ ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *
             mbar_expect(full, (uint32_t)(groups * Z::RECORD_BYTES));
             for (int r = 0; r < groups; r++)
                 bulk_load(Z::WEIGHTS + (stage * SPREAD_GROUPS + (uint32_t)r) * Z::RECORD_BYTES,
-                          ordo_spread_group(&args.pages.spread, args.run.kv_heads, Z::COLUMNS,
-                                            slot + n, r),
-                          Z::RECORD_BYTES, full);
+                          record + r * ordo_spread_group_bytes(Z::COLUMNS), Z::RECORD_BYTES, full);
         }
+        record += STEP * groups * ordo_spread_group_bytes(Z::COLUMNS);
         if (GATHER) {
             decode_tell(now.lost, now.column, 1, unit);
             spread_gather<Z>(args, now, unit->key_head, slice, at, full, warp);
@@ -161,11 +143,11 @@ ORDO_DEVICE void spread_load_values(const ordo_paged_args &args, decode_record *
             next = decode_find<D, true>(args, *unit, last - n - 2, quarter);
             continue;
         }
-        spread_copy<Z>(args, from, begin, unit, last - n, slice, at, full);
+        spread_copy<Z>(args, from, begin, unit, last - n, slice, at, full, policy);
         begin += Z::COLUMNS >> args.copy_shift;
         if (begin == 32) { /* before its stage is empty: the table's latency is hidden */
             begin = 0;
-            from = spread_find<Z>(args, *unit, last - n - STEP);
+            from = page_span_find<Z::COLUMNS>(args, *unit, last - n - STEP, STEP, unit->first);
         }
     }
 }
@@ -245,7 +227,7 @@ __global__ void __launch_bounds__(decode_threads<true>, 1)
     const ordo_cuda_spread &spread = args.pages.spread;
     block_begin([] {
         for (int s = 0; s < Z::STAGES; s++) {
-            mbar_init(Z::FULL + 8 * s, 1 + 32 * (GATHER ? DECODE_LOADERS : 1));
+            mbar_init(Z::FULL + 8 * s, 1 + (GATHER ? 32 * DECODE_LOADERS : 1));
             mbar_init(Z::EMPTY + 8 * s, 4);
         }
     });
@@ -284,7 +266,8 @@ __global__ void __launch_bounds__(decode_threads<true>, 1)
         const uint32_t v = Z::V + now.stage * Z::V_BYTES;
         const uint32_t weights = Z::WEIGHTS + now.stage * SPREAD_GROUPS * Z::RECORD_BYTES;
         mbar_wait(Z::FULL + 8 * now.stage, now.parity);
-        fence_shared_to_async();
+        if (GATHER)
+            fence_shared_to_async();
         if (begin < from || begin + COLUMNS > to)
             spread_zero<Z>(v, from - begin, to - begin);
         if (spread_take<Z>(lines, weights, groups)) {
