@@ -187,7 +187,7 @@ static bool launch(cached_plan *of, const request *r, int pass, ordo_call *call)
     ordo_block_mask blocks = block_mask_of(r, &of->key.problem);
     call->block_mask = of->key.problem.blocks.entries ? &blocks : NULL;
     call->seen = of->key.problem.seen.on ? &blocks : NULL;
-    if (list[BIAS].shape.axes && !describe(&list[BIAS], &call->bias))
+    if (list[BIAS].shape.axes && !describe_at(&list[BIAS], 1, &call->bias))
         return REFUSE("align", "bias.stride %s: expected a contiguous last axis",
                       STRIDES_OF(&list[BIAS].shape));
     if (list[RNG].data)

@@ -174,23 +174,28 @@ static shape dense_like(const shape *x, bool heads_first)
     return transposed(contiguous(4, rows_first.sizes));
 }
 
-/* Describe the tensor to the library; false if it does not take its address or strides. */
-static bool describe(const view *x, ordo_tensor *made)
+/* Describe a tensor whose address and rows are multiples of `align` bytes; false if it is not. */
+static bool describe_at(const view *x, int64_t align, ordo_tensor *made)
 {
     *made = (ordo_tensor) { .data = x->data };
-    const bool cuda = x->device_type == CUDA;
-    if (cuda && (uintptr_t)x->data % CUDA_ALIGN)
+    if ((int64_t)((uintptr_t)x->data % (uintptr_t)align))
         return false;
     if (is_contiguous(&x->shape))
         return true;
     const int64_t *strides = x->shape.strides, axes = x->shape.axes;
     const int64_t bytes = (int64_t)torch.aoti_torch_dtype_element_size(x->dtype);
     for (int64_t i = 0; i < axes; i++) {
-        if (i == axes - 1 ? strides[i] != 1 : cuda && strides[i] * bytes % CUDA_ALIGN)
+        if (i == axes - 1 ? strides[i] != 1 : strides[i] * bytes % align)
             return false;
         made->stride[4 - axes + i] = strides[i];
     }
     return true;
+}
+
+/* Describe the tensor to the library; false if it does not take its address or strides. */
+static bool describe(const view *x, ordo_tensor *made)
+{
+    return describe_at(x, x->device_type == CUDA ? CUDA_ALIGN : 1, made);
 }
 
 /* ---- tensors that are made ---- */

@@ -172,7 +172,8 @@ def _complete(r: random.Random, fixed: Values, situation: str) -> Values | None:
         values = {axis: r.choice(choices) for axis, choices in AXES.items()}
         usual = 0.3 + 0.1 * (attempt % 8)  # ever more of the first values, which go with any other
         for axis, choices in AXES.items():
-            if r.random() < usual and axis != "entry" and (axis, situation) != ("dtype", "autocast"):
+            fits = axis != "dtype" or (situation != "autocast" and DEVICE != "cuda")  # no float32 there
+            if r.random() < usual and axis != "entry" and fits:
                 values[axis] = choices[0]
         values.update(fixed)
         if values["lengths"] in EMPTY and "lengths" not in fixed:
@@ -211,17 +212,21 @@ class Case:
         masked = self.values["seen"] == "given" or self.bias is not None
         if self.device == "cuda" and self.values["entry"] == "sdpa" and masked:
             return "No available kernel"  # PyTorch's words: its flash backend takes no mask
-        if self.device == "cuda" and self.values["seen"] == "given" and widest > 256:
+        if self.device != "cuda":
+            return ""
+        if self.values["lengths"] == "no keys" and self.sink is not None:
+            return "backend cuda expects keys"
+        if self.values["lengths"] in EMPTY:  # nothing is computed
+            return ""
+        if self.values["seen"] == "given" and widest > 256:
             return "seen: backend cuda expects at most 256"
-        if self.device == "cuda" and self.values["blocks"] == "given" and widest > 128:
+        if self.values["blocks"] == "given" and widest > 128:
             return "block mask: backend cuda expects at most 128"
-        if self.device == "cuda" and self.bias is not None and widest > 128:
+        if self.bias is not None and widest > 128:
             return "bias.on true: backend cuda expects at most 128"
         beside = "given" in (self.values["seen"], self.values["blocks"]) or self.values["softcap"] == "on"
-        if self.device == "cuda" and self.bias is not None and beside:
+        if self.bias is not None and beside:
             return "bias.on true: backend cuda expects one of the two"
-        if self.device == "cuda" and self.values["lengths"] == "no keys" and self.sink is not None:
-            return "backend cuda expects keys"
         return ""
 
     def build(self) -> None:
