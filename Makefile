@@ -36,7 +36,7 @@ soak: everything ## every mutant, 10^8 fuzz inputs, thousands of drawings, 100 k
 
 test-asan: setup-test ## run the tests under the address and undefined sanitizers
 	@tools/build asan
-	@ctest --preset asan --no-tests=error $(call drawn,asan,6)
+	@ctest --preset asan --no-tests=error $(call drawn,asan,8)
 
 # gcc 12's thread sanitizer fails to start under a kernel that randomises addresses widely.
 test-tsan: setup-test ## run the threaded tests under the thread sanitizer

@@ -44,7 +44,7 @@ def as_it_was():
 
 
 def pytest_collection_modifyitems(items):
-    """Select the tests of each file whose turn it is: ORDO_TEST_THIRD is 0 to 2 (tests/python/run)."""
-    third = os.environ.get("ORDO_TEST_THIRD")
-    if third:
-        items[:] = items[int(third) :: 3]
+    """Select the tests of each file whose turn it is: ORDO_TEST_QUARTER is 0 to 3 (tests/python/run)."""
+    quarter = os.environ.get("ORDO_TEST_QUARTER")
+    if quarter:
+        items[:] = items[int(quarter) :: 4]
