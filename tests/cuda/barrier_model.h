@@ -24,7 +24,7 @@
 
 enum {
     MODEL_BARRIERS = 20,
-    MODEL_STAGES = 16,
+    MODEL_STAGES = 17, /* a planted fault has one more than a kernel */
     MODEL_NAMED = 12,
     MODEL_WARPS = 32, /* in all blocks; a mask of them has 32 bits */
     MODEL_BLOCKS = 2,
