@@ -284,19 +284,23 @@ enum {
             FULL(B_STEP_FULL), STOP                                                                \
     }
 
+/* What every instance has. `buffers`: of dQ; `ahead`: steps that the planner may be ahead. */
+#define B_BARRIERS(buffers, ahead)                                                                 \
+    [B_KV_FULL] = { "KV_FULL", 1, 1, true, -1 },                                                   \
+    [B_KV_EMPTY] = { "KV_EMPTY", 1, 8, true, B_KV_FULL },                                          \
+    [B_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },                                                    \
+    [B_Q_EMPTY] = { "Q_EMPTY", 2, 8, false, B_Q_FULL },                                            \
+    [B_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },                                                  \
+    [B_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, B_DO_FULL },                                         \
+    [B_DQ_FULL] = { "DQ_FULL", buffers, 8, false, -1 },                                            \
+    [B_DQ_EMPTY] = { "DQ_EMPTY", buffers, 1, false, B_DQ_FULL },                                   \
+    [B_STEP_FULL] = { "STEP_FULL", 2 * (ahead), 1, false, -1 },                                    \
+    [B_STEP_EMPTY] = { "STEP_EMPTY", ahead, 1, false, -1 }
+
 static const model_kernel backward_blocks = {
     "backward_kernel, block mask", 2,
     {
-        [B_KV_FULL] = { "KV_FULL", 1, 1, true, -1 },
-        [B_KV_EMPTY] = { "KV_EMPTY", 1, 8, true, B_KV_FULL },
-        [B_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
-        [B_Q_EMPTY] = { "Q_EMPTY", 2, 8, false, B_Q_FULL },
-        [B_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
-        [B_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, B_DO_FULL },
-        [B_DQ_FULL] = { "DQ_FULL", 2, 8, false, -1 },
-        [B_DQ_EMPTY] = { "DQ_EMPTY", 2, 1, false, B_DQ_FULL },
-        [B_STEP_FULL] = { "STEP_FULL", 12, 1, false, -1 },
-        [B_STEP_EMPTY] = { "STEP_EMPTY", 6, 1, false, -1 },
+        B_BARRIERS(2, 6),
         [B_KEEP_FULL] = { "KEEP_FULL", 1, 1, false, -1 },
         [B_KEEP_EMPTY] = { "KEEP_EMPTY", 1, 8, false, B_KEEP_FULL },
     },
@@ -314,16 +318,7 @@ static const model_kernel backward_blocks = {
 static const model_kernel backward_bias = {
     "backward_kernel, bias", 2,
     {
-        [B_KV_FULL] = { "KV_FULL", 1, 1, true, -1 },
-        [B_KV_EMPTY] = { "KV_EMPTY", 1, 8, true, B_KV_FULL },
-        [B_Q_FULL] = { "Q_FULL", 2, 1, false, -1 },
-        [B_Q_EMPTY] = { "Q_EMPTY", 2, 8, false, B_Q_FULL },
-        [B_DO_FULL] = { "DO_FULL", 2, 1, false, -1 },
-        [B_DO_EMPTY] = { "DO_EMPTY", 2, 8, false, B_DO_FULL },
-        [B_DQ_FULL] = { "DQ_FULL", 1, 8, false, -1 },
-        [B_DQ_EMPTY] = { "DQ_EMPTY", 1, 1, false, B_DQ_FULL },
-        [B_STEP_FULL] = { "STEP_FULL", 16, 1, false, -1 },
-        [B_STEP_EMPTY] = { "STEP_EMPTY", 8, 1, false, -1 },
+        B_BARRIERS(1, 8),
         [B_BIAS_FULL] = { "BIAS_FULL", 1, 1, false, -1 },
         [B_BIAS_EMPTY] = { "BIAS_EMPTY", 1, 8, false, B_BIAS_FULL },
     },
